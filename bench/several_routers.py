@@ -5,12 +5,13 @@ processes on this machine, and a trace in real time.
 usage: bench/several_routers.py KVCAST [--workload chat|shared|sessions] [--routers 1,2,4,8] [--engines 16]
                                 [--no-gauges] [--kill]
 The requests go to the routers in turn. `chat` is the bundled trace, with more requests per second. `shared`: each
-prompt is one of 48 system prompts with own text behind it. `sessions`: conversations of 8 turns. With --no-gauges, each number of routers also runs without the exchange of loads.
+prompt is one of 48 system prompts, followed by its own text. `sessions`: conversations of 8 turns. With --no-gauges,
+each number of routers also runs without the exchange of loads.
 With --kill, each number of routers above one also runs once while one router is killed in the middle (SIGKILL); the
 other routers then get its requests, and its requests in flight are never reported to a router as ended.
 A run starts new engines. The columns: the mean and the 90th percentile of the time to the first token, the
-reused share of the prompt tokens, the most prompt tokens and the most requests of an engine relative to the mean
-engine, and the share of requests whose predicted reuse is equal to the reuse of the engine.
+reused share of the prompt tokens, the most computed prompt tokens and the most requests of one engine, each divided by
+the mean of the engines, and the share of requests whose predicted reuse is equal to the reuse of the engine.
 Needs pyzmq (Debian: python3-zmq).
 SPDX-License-Identifier: Apache-2.0
 """
@@ -196,7 +197,7 @@ class Run:
         self.routers = [Router(options.kvcast, i, self.engines.endpoints, peers) for i in range(routers)]
         self.decisions = queue.SimpleQueue()
         self.sent, self.first_tokens, self.router_of, self.predicted = {}, {}, {}, {}
-        self.reuse, self.finished, self.equal, self.lost = {}, set(), 0, 0
+        self.reuse, self.finished, self.equal, self.routed_again = {}, set(), 0, 0
         self.load, self.requests = collections.Counter(), collections.Counter()
         self.views = []  # of the decisions: (time, number of other routers that counted)
         self.killed = None  # time
@@ -217,10 +218,10 @@ class Run:
                 "reused": sum(self.reuse.values()) / prompts,
                 "tokens_imbalance": max(self.load.values()) / mean(self.load),
                 "requests_imbalance": max(self.requests.values()) / mean(self.requests),
-                "equal": self.equal / len(self.rows), "requests": len(waits), "routed_again": self.lost,
+                "equal": self.equal / len(self.rows), "requests": len(waits), "routed_again": self.routed_again,
                 "peers": statistics.fmean(peers for _, peers in self.views),
                 # The time for which decisions counted the load of the killed router.
-                "dead_counted_s": max((at - self.killed for at, peers in self.views
+                "dead_counted_s": max((decided - self.killed for decided, peers in self.views
                                        if self.killed and peers == self.peers), default=0)}
 
     def await_ready(self, peers):
@@ -252,7 +253,7 @@ class Run:
                 sys.exit(f"{number - len(self.finished)} requests do not end")
 
     def ask(self, number):
-        """Asks the router whose turn it is for a decision."""
+        """Requests a decision from the router whose turn it is."""
         living = [router for router in self.routers if router.alive]
         router = self.router_of[number] = living[number % len(living)]
         self.sent.setdefault(number, time.monotonic())
@@ -270,7 +271,7 @@ class Run:
 
     def start(self, number, decision, tokens):
         if decision is None:  # the router was killed
-            self.lost += 1
+            self.routed_again += 1
             return self.ask(number)
         name = decision["worker"]
         self.predicted[number] = next(c for c in decision["candidates"] if c["name"] == name)["reusable_tokens"]

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Compares the cost of KvcastEventPublisher (kvcast.vllm) with vLLM's own publisher, in a Python that has vLLM.
 
-The main thread plays the scheduler: it computes, and publishes one batch per step. Publishers alternate, in one
+The main thread acts as the scheduler: it computes, and publishes one batch per step. Publishers alternate, in one
 process. Figures in microseconds per batch, medians of the rounds:
     hand_over   time of publish() on the scheduler's thread: median of the calls. The scheduler computes after each
                 call, so both publishers start from the same caches
-    gil         time that a scheduler that only computes waits for the GIL: wall time minus CPU time minus the time
-                in the run queue of the kernel, minus the same for a scheduler alone
+    gil         time that the scheduler's thread waits for the GIL: wall time minus CPU time minus the time in the run
+                queue of the kernel. The share that a run without a publisher has of its wall time is subtracted
     thread_cpu  CPU time of the publisher's Python thread (it includes the time without the GIL)
     all_cpu     CPU time of the process minus the CPU time of the main thread
 `ratio` is kvcast divided by vLLM. The switch interval of the GIL is one step.
@@ -79,16 +79,17 @@ def measure(publisher, batches: list, step_s: float, idle: bool) -> dict:
         step(step_s, idle)
     wall, delay = time.perf_counter() - wall, run_delay_s() - delay
     cpu, all_cpu = time.thread_time() - cpu, time.process_time() - all_cpu
-    each = 1e6 / len(batches)
-    found = {"gil": (wall - cpu - delay) * each, "wall": wall * each}
+    us_per_batch = 1e6 / len(batches)
+    measured = {"gil": (wall - cpu - delay) * us_per_batch, "wall": wall * us_per_batch}
     if publisher:
-        found |= {"hand_over": statistics.median(calls) * 1e-3, "thread_cpu": (time.clock_gettime(clock) - thread) * each,
-                  "all_cpu": (all_cpu - cpu) * each}
-    return found
+        measured |= {"hand_over": statistics.median(calls) * 1e-3,
+                     "thread_cpu": (time.clock_gettime(clock) - thread) * us_per_batch,
+                     "all_cpu": (all_cpu - cpu) * us_per_batch}
+    return measured
 
 
 def waiting(publisher) -> bool:
-    """Whether batches are queued. The look takes no lock and keeps the GIL."""
+    """Whether batches are queued. The check takes no lock and keeps the GIL."""
     if hasattr(publisher, "_event_queue"):
         return len(publisher._event_queue.queue) > 0
     return not publisher._queue.empty()
@@ -107,17 +108,17 @@ def main() -> None:
     rounds = {name: [] for name in publishers}
     for number in range(options.rounds + 1):
         for name, publisher in publishers.items():
-            found = measure(publisher, batches_of(options), options.step_us * 1e-6, options.idle)
+            measured = measure(publisher, batches_of(options), options.step_us * 1e-6, options.idle)
             if number > 0:  # the first round warms up
-                rounds[name].append(found)
+                rounds[name].append(measured)
     for own in ("vllm", "kvcast"):
-        for found, alone in zip(rounds[own], rounds["none"]):
-            found["gil"] -= alone["gil"] / alone["wall"] * found["wall"]
+        for measured, alone in zip(rounds[own], rounds["none"]):
+            measured["gil"] -= alone["gil"] / alone["wall"] * measured["wall"]
     if options.idle:
-        for found in sum(rounds.values(), []):
-            del found["gil"]
-    result = {name: {figure: round(statistics.median(each[figure] for each in found), 2) for figure in found[0]}
-              for name, found in rounds.items()}
+        for measured in sum(rounds.values(), []):
+            del measured["gil"]
+    result = {name: {figure: round(statistics.median(each[figure] for each in measured), 2) for figure in measured[0]}
+              for name, measured in rounds.items()}
     result["ratio"] = {figure: round(result["kvcast"][figure] / max(value, 1e-9), 2)
                        for figure, value in result["vllm"].items()}
     print(json.dumps(vars(options) | result))

@@ -57,7 +57,7 @@ def parse() -> argparse.Namespace:
 
 
 def timed(owner, name: str, calls: list) -> None:
-    """Replaces a method by one that notes (wall time, CPU time of the thread) of each call in nanoseconds."""
+    """Replaces a method by one that records (wall time, CPU time of the thread) of each call in nanoseconds."""
     method = getattr(owner, name)
 
     def measured(*arguments, **more):
@@ -91,7 +91,7 @@ class Bench:
         self._reader = subprocess.Popen([sys.executable, "-c", READER, *(f"tcp://127.0.0.1:{port}" for port in ports)])
 
     def run(self, name: str) -> dict:
-        """Returns the wall time of each step in microseconds, by figure."""
+        """Returns the time of each step in microseconds, by figure."""
         engine, options = self._engine, self._options
         self._scheduler.kv_event_publisher = self._publishers[name]
         if not engine.reset():
@@ -123,11 +123,11 @@ class Bench:
 
 
 def summary(run: dict) -> dict:
-    found = {}
+    figures = {}
     for figure in FIGURES:
-        found[f"{figure}_mean"] = statistics.mean(run[figure])
-        found[f"{figure}_p99"] = statistics.quantiles(run[figure], n=100)[98]
-    return found
+        figures[f"{figure}_mean"] = statistics.mean(run[figure])
+        figures[f"{figure}_p99"] = statistics.quantiles(run[figure], n=100)[98]
+    return figures
 
 
 def interval(engines: list[list[float]]) -> list[float]:

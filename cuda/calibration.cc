@@ -11,7 +11,7 @@ namespace kvcast::cuda {
 namespace {
 
 constexpr size_t kKiB = 1024;
-constexpr size_t kSmallCopies = 2048;
+constexpr size_t kProbeCopies = 2048;
 // A copy of this size leaves the link almost idle.
 constexpr size_t kSmallBytes = kKiB;
 constexpr uint32_t kRows = 32;
@@ -45,16 +45,16 @@ class Calibrator {
     const Probe large{.row_bytes = kMaxProbeBytes};
     costs.engine_start = Seconds({.row_bytes = kSmallBytes});
     costs.link_rate = AsDouble(large.bytes()) / WithoutStart(Seconds(large), costs.engine_start);
-    costs.engine_per_copy = PerCopy({.copies = kSmallCopies, .row_bytes = kSmallBytes},
-                                    costs.engine_start, kSmallCopies);
+    costs.engine_per_copy = PerCopy({.copies = kProbeCopies, .row_bytes = kSmallBytes},
+                                    costs.engine_start, kProbeCopies);
     costs.engine_start = std::max(costs.engine_start - costs.engine_per_copy, 0.0);
     costs.engine_per_row = std::numeric_limits<double>::infinity();
     if (!has_rows) return;
-    const size_t copies = kSmallCopies / kRows;
+    const size_t copies = kProbeCopies / kRows;
     const Probe rows{
         .kind = ProbeKind::kEngineRows, .copies = copies, .rows = kRows, .row_bytes = kSmallBytes};
     costs.engine_per_row =
-        PerCopy(rows, costs.engine_start + AsDouble(copies) * costs.engine_per_copy, kSmallCopies);
+        PerCopy(rows, costs.engine_start + AsDouble(copies) * costs.engine_per_copy, kProbeCopies);
   }
 
   void MeasureKernel(int blocks, CudaCopyCosts& costs) {
@@ -75,7 +75,7 @@ class Calibrator {
  private:
   static Probe LargeKernel(int blocks) {
     return {.kind = ProbeKind::kKernel,
-            .copies = kSmallCopies,
+            .copies = kProbeCopies,
             .row_bytes = kMaxPieceBytes,
             .blocks = blocks};
   }

@@ -89,9 +89,9 @@ void CopyEngine::AddRun(CopyDirection direction, const std::byte* src, std::byte
                         CopyDescriptors& descriptors) const {
   const bool load = direction == CopyDirection::kLoad;
   while (bytes > 0) {
-    const std::byte* const at = load ? src : dst;
+    const std::byte* const host_address = load ? src : dst;
     const bool cut = host_ != nullptr && host_->registrations() > 1;
-    const size_t piece = cut ? std::min(bytes, ToRegistrationEnd(*host_, at)) : bytes;
+    const size_t piece = cut ? std::min(bytes, ToRegistrationEnd(*host_, host_address)) : bytes;
     descriptors.srcs.push_back(reinterpret_cast<CUdeviceptr>(src));
     descriptors.dsts.push_back(reinterpret_cast<CUdeviceptr>(dst));
     descriptors.sizes.push_back(piece);

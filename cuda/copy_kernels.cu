@@ -131,15 +131,15 @@ __device__ void CopyWords(const Entry& entry, uint32_t lane) {
   const Word* const src = reinterpret_cast<const Word*>(entry.src);
   Word* const dst = reinterpret_cast<Word*>(entry.dst);
   const uint32_t words = entry.bytes / sizeof(Word);
-  uint32_t at = lane;
-  for (; at + (kUnroll - 1) * kLanes < words; at += kUnroll * kLanes) {
-    Word held[kUnroll];
+  uint32_t index = lane;
+  for (; index + (kUnroll - 1) * kLanes < words; index += kUnroll * kLanes) {
+    Word values[kUnroll];
 #pragma unroll
-    for (uint32_t k = 0; k < kUnroll; ++k) held[k] = __ldcs(src + at + k * kLanes);
+    for (uint32_t k = 0; k < kUnroll; ++k) values[k] = __ldcs(src + index + k * kLanes);
 #pragma unroll
-    for (uint32_t k = 0; k < kUnroll; ++k) __stcs(dst + at + k * kLanes, held[k]);
+    for (uint32_t k = 0; k < kUnroll; ++k) __stcs(dst + index + k * kLanes, values[k]);
   }
-  for (; at < words; at += kLanes) __stcs(dst + at, __ldcs(src + at));
+  for (; index < words; index += kLanes) __stcs(dst + index, __ldcs(src + index));
 }
 
 }  // namespace

@@ -189,7 +189,7 @@ Status CopyLane::Drain() const {
   return status.ok() ? staged : status;
 }
 
-void CopyLane::AddTo(CudaCopyStats::Lane& stats) const {
+void CopyLane::WriteTo(CudaCopyStats::Lane& stats) const {
   stats.costs = chooser_.costs();
   stats.costs.kernel_blocks = config_.kernel_blocks;
   stats.classes = chooser_.classes();

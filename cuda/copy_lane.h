@@ -63,7 +63,8 @@ class CopyLane {
   // Waits for the end of all batches.
   Status Drain() const;
 
-  void AddTo(CudaCopyStats::Lane& stats) const;
+  // Sets all fields of `stats` except calibration_error.
+  void WriteTo(CudaCopyStats::Lane& stats) const;
 
  private:
   CopyLane(const CudaDevice& device, const LaneConfig& config, Stream stream);

@@ -67,7 +67,7 @@ class CudaCopyBackend::Impl {
     const MutexLock lock(mutex_);
     if (!poison_.empty()) return Poisoned();
     KVCAST_RETURN_IF_ERROR(device_->MakeCurrent());
-    Lane& batches = under_way_[static_cast<size_t>(direction)];
+    Batches& batches = under_way_[static_cast<size_t>(direction)];
     auto batch = NewBatch();
     if (!batch.ok()) return batch.status();
     Status status = lanes_[static_cast<size_t>(direction)]->Start(ops, static_cast<CUevent>(after),
@@ -113,8 +113,8 @@ class CudaCopyBackend::Impl {
   CudaCopyStats stats() const {
     const MutexLock lock(mutex_);
     CudaCopyStats stats;
-    lanes_[0]->AddTo(stats.loads);
-    lanes_[1]->AddTo(stats.stores);
+    lanes_[0]->WriteTo(stats.loads);
+    lanes_[1]->WriteTo(stats.stores);
     stats.loads.calibration_error = calibration_errors_[0];
     stats.stores.calibration_error = calibration_errors_[1];
     stats.poisoned = poison_;
@@ -122,7 +122,7 @@ class CudaCopyBackend::Impl {
   }
 
  private:
-  using Lane = std::vector<std::unique_ptr<LaneBatch>>;
+  using Batches = std::vector<std::unique_ptr<LaneBatch>>;
 
   Status AddLane(const CudaCopyConfig& config, CopyDirection direction, cuda::ProbeRunner* runner) {
     const auto index = static_cast<size_t>(direction);
@@ -193,8 +193,8 @@ class CudaCopyBackend::Impl {
   mutable Mutex mutex_;
   std::array<std::unique_ptr<CopyLane>, kDirections.size()> lanes_;  // by direction
   std::array<std::string, kDirections.size()> calibration_errors_;
-  std::array<Lane, kDirections.size()> under_way_ KV_GUARDED_BY(mutex_);
-  Lane unused_ KV_GUARDED_BY(mutex_);
+  std::array<Batches, kDirections.size()> under_way_ KV_GUARDED_BY(mutex_);
+  Batches unused_ KV_GUARDED_BY(mutex_);
   uint64_t next_ticket_ KV_GUARDED_BY(mutex_) = 0;
   std::string poison_ KV_GUARDED_BY(mutex_);
 };

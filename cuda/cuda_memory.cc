@@ -64,10 +64,10 @@ Result<PinnedPool> PinnedPool::Create(CudaDevice device, const PinnedPoolConfig&
 
 Status PinnedPool::Register() {
   const cuda::DriverApi& api = device_->api();
-  for (size_t at = 0; at < bytes(); at += registration_bytes_) {
-    const size_t part = std::min(registration_bytes_, bytes() - at);
+  for (size_t offset = 0; offset < bytes(); offset += registration_bytes_) {
+    const size_t part = std::min(registration_bytes_, bytes() - offset);
     Status status = device_->Check(
-        api.MemHostRegister(base() + at, part,
+        api.MemHostRegister(base() + offset, part,
                             CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP),
         "cuMemHostRegister");
     if (!status.ok()) {
@@ -75,10 +75,10 @@ Status PinnedPool::Register() {
                                           std::to_string(bytes()) + " bytes: " + status.message()};
     }
     CUdeviceptr alias = 0;
-    status = device_->Check(api.MemHostGetDevicePointer(&alias, base() + at, 0),
+    status = device_->Check(api.MemHostGetDevicePointer(&alias, base() + offset, 0),
                             "cuMemHostGetDevicePointer");
     if (!status.ok()) {
-      (void)api.MemHostUnregister(base() + at);
+      (void)api.MemHostUnregister(base() + offset);
       return status;
     }
     aliases_.push_back(reinterpret_cast<std::byte*>(alias));

@@ -8,8 +8,9 @@
 namespace kvcast::cuda {
 namespace {
 
-// The functions have their forms of CUDA 12.8, the oldest toolkit that can build this code.
-constexpr int kForms = 12080;
+// Each function is looked up in the form that it has in CUDA 12.8, the oldest toolkit that can
+// build this code.
+constexpr int kFormVersion = 12080;
 
 Status Unavailable(std::string text) { return {StatusCode::kUnavailable, std::move(text)}; }
 
@@ -17,10 +18,10 @@ decltype(&::cuGetProcAddress) g_get_proc_address = nullptr;
 
 void* LookUp(const char* name, int version) {
   void* function = nullptr;
-  CUdriverProcAddressQueryResult found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-  const CUresult result =
-      g_get_proc_address(name, &function, version, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &found);
-  return result == CUDA_SUCCESS && found == CU_GET_PROC_ADDRESS_SUCCESS ? function : nullptr;
+  CUdriverProcAddressQueryResult query_result = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+  const CUresult result = g_get_proc_address(name, &function, version,
+                                             CU_GET_PROC_ADDRESS_LEGACY_STREAM, &query_result);
+  return result == CUDA_SUCCESS && query_result == CU_GET_PROC_ADDRESS_SUCCESS ? function : nullptr;
 }
 
 Status Load(DriverApi& api) {
@@ -37,13 +38,13 @@ Status Load(DriverApi& api) {
 }  // namespace
 
 Status FillDriverApi(DriverLookup lookup, DriverApi& api) {
-#define KVCAST_FILL(member, function)                                             \
-  api.member = reinterpret_cast<decltype(api.member)>(lookup(#function, kForms)); \
+#define KVCAST_FILL(member, function)                                                   \
+  api.member = reinterpret_cast<decltype(api.member)>(lookup(#function, kFormVersion)); \
   if (api.member == nullptr) return Unavailable("the CUDA driver has no " #function);
   KVCAST_DRIVER_FUNCTIONS(KVCAST_FILL)
 #undef KVCAST_FILL
 #define KVCAST_FILL(member, function) \
-  api.member = reinterpret_cast<decltype(api.member)>(lookup(#function, kForms));
+  api.member = reinterpret_cast<decltype(api.member)>(lookup(#function, kFormVersion));
   KVCAST_OPTIONAL_DRIVER_FUNCTIONS(KVCAST_FILL)
 #undef KVCAST_FILL
   int version = 0;

@@ -16,8 +16,8 @@ constexpr double kClearlyBetter = 0.9;
 constexpr size_t kEngineFromBytes = size_t{32} << 10;
 constexpr size_t kKernelFromRows = 32;
 
-double d(size_t n) { return static_cast<double>(n); }
-size_t At(CudaCopyPath path) { return static_cast<size_t>(path); }
+double ToDouble(size_t n) { return static_cast<double>(n); }
+size_t PathIndex(CudaCopyPath path) { return static_cast<size_t>(path); }
 
 }  // namespace
 
@@ -34,34 +34,35 @@ void CopyShape::Add(CopyDirection direction, const CopyOp& op) {
 }
 
 bool RowsAsOneIsCheaper(const CudaCopyCosts& costs, const CopyShape& shape) {
-  return d(shape.copies) * costs.engine_per_copy + d(shape.rows) * costs.engine_per_row <
-         d(shape.rows) * costs.engine_per_copy;
+  return ToDouble(shape.copies) * costs.engine_per_copy +
+             ToDouble(shape.rows) * costs.engine_per_row <
+         ToDouble(shape.rows) * costs.engine_per_copy;
 }
 
 double EngineSeconds(const CudaCopyCosts& costs, const CopyShape& shape) {
-  const double one_each = d(shape.rows) * costs.engine_per_copy;
+  const double one_each = ToDouble(shape.rows) * costs.engine_per_copy;
   const double as_one =
-      d(shape.copies) * costs.engine_per_copy + d(shape.rows) * costs.engine_per_row;
+      ToDouble(shape.copies) * costs.engine_per_copy + ToDouble(shape.rows) * costs.engine_per_row;
   return costs.engine_start +
-         std::max(std::min(one_each, as_one), d(shape.bytes) / costs.link_rate);
+         std::max(std::min(one_each, as_one), ToDouble(shape.bytes) / costs.link_rate);
 }
 
 double KernelSeconds(const CudaCopyCosts& costs, const CopyShape& shape) {
   const size_t pieces = std::max(shape.rows, shape.bytes / kMaxPieceBytes);
-  return costs.kernel_start +
-         std::max(d(pieces) * costs.kernel_per_piece, d(shape.bytes) / costs.kernel_rate);
+  return costs.kernel_start + std::max(ToDouble(pieces) * costs.kernel_per_piece,
+                                       ToDouble(shape.bytes) / costs.kernel_rate);
 }
 
 // The copy over the link and the kernel overlap in all grains except one. The time of the kernel
 // includes the cost of each piece.
 double StagedSeconds(const CudaCopyCosts& costs, const CopyShape& shape) {
   const size_t pieces = std::max(shape.rows, shape.bytes / kMaxPieceBytes);
-  const double link =
-      std::max(d(shape.host_runs) * costs.engine_per_copy, d(shape.bytes) / costs.link_rate);
-  const double device =
-      std::max(d(pieces) * costs.kernel_per_piece, d(shape.bytes) / costs.device_rate);
+  const double link = std::max(ToDouble(shape.host_runs) * costs.engine_per_copy,
+                               ToDouble(shape.bytes) / costs.link_rate);
+  const double device = std::max(ToDouble(pieces) * costs.kernel_per_piece,
+                                 ToDouble(shape.bytes) / costs.device_rate);
   return costs.engine_start + costs.kernel_start + std::max(link, device) +
-         std::min(link, device) / d(StagedCopier::kGrains);
+         std::min(link, device) / ToDouble(StagedCopier::kGrains);
 }
 
 size_t PathChooser::ClassOf(size_t fragment_bytes) {
@@ -92,7 +93,9 @@ CudaCopyPath PathChooser::Cheapest(const CopyShape& shape,
   // for a shorter time than the kernel path, so its margin is smaller.
   const std::array<double, kNumCudaCopyPaths> weights = {1, margin, 1 + rules_.kernel_margin / 3};
   CudaCopyPath best = CudaCopyPath::kCopyEngine;
-  const auto cost = [&](CudaCopyPath path) { return last.expected[At(path)] * weights[At(path)]; };
+  const auto cost = [&](CudaCopyPath path) {
+    return last.expected[PathIndex(path)] * weights[PathIndex(path)];
+  };
   for (const CudaCopyPath path : {CudaCopyPath::kKernel, CudaCopyPath::kStaged}) {
     if (Has(path, shape) && cost(path) < cost(best)) best = path;
   }
@@ -110,12 +113,12 @@ CudaCopyPath PathChooser::Choose(const CopyShape& shape) {
   size_class.fragment_bytes = size_t{1} << index;
   size_class.expected = {};
   if (costs_.measured) {
-    size_class.expected[At(CudaCopyPath::kCopyEngine)] = EngineSeconds(costs_, shape);
+    size_class.expected[PathIndex(CudaCopyPath::kCopyEngine)] = EngineSeconds(costs_, shape);
     if (Has(CudaCopyPath::kKernel, shape)) {
-      size_class.expected[At(CudaCopyPath::kKernel)] = KernelSeconds(costs_, shape);
+      size_class.expected[PathIndex(CudaCopyPath::kKernel)] = KernelSeconds(costs_, shape);
     }
     if (Has(CudaCopyPath::kStaged, shape)) {
-      size_class.expected[At(CudaCopyPath::kStaged)] = StagedSeconds(costs_, shape);
+      size_class.expected[PathIndex(CudaCopyPath::kStaged)] = StagedSeconds(costs_, shape);
     }
   }
   CudaCopyPath choice = CudaCopyPath::kCopyEngine;
@@ -125,8 +128,8 @@ CudaCopyPath PathChooser::Choose(const CopyShape& shape) {
     choice = costs_.measured ? Cheapest(shape, size_class) : ByRuleOfThumb(shape);
   }
   size_class.choice = choice;
-  size_class.copies[At(choice)] += shape.copies;
-  size_class.bytes[At(choice)] += shape.bytes;
+  size_class.copies[PathIndex(choice)] += shape.copies;
+  size_class.bytes[PathIndex(choice)] += shape.bytes;
   return choice;
 }
 

@@ -7,8 +7,8 @@ namespace kvcast::cuda {
 namespace {
 
 void Cut(uint64_t src, uint64_t dst, size_t bytes, Pieces& pieces) {
-  for (size_t at = 0; at < bytes; at += kMaxPieceBytes) {
-    pieces.Add(src + at, dst + at, std::min(kMaxPieceBytes, bytes - at));
+  for (size_t offset = 0; offset < bytes; offset += kMaxPieceBytes) {
+    pieces.Add(src + offset, dst + offset, std::min(kMaxPieceBytes, bytes - offset));
   }
 }
 

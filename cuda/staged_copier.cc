@@ -15,17 +15,17 @@ constexpr size_t kRunAlignment = 256;
 
 uint64_t Address(const std::byte* p) { return reinterpret_cast<uint64_t>(p); }
 
-// Splits bytes [at, at + bytes) of a copy's rows. Calls `add` for each part: several whole rows, or
-// a part of one row.
+// Splits bytes [offset, offset + bytes) of a copy's rows. Calls `add` for each part: several whole
+// rows, or a part of one row.
 template <typename Add>
-void ForEachStretch(size_t row_bytes, size_t at, size_t bytes, const Add& add) {
+void ForEachStretch(size_t row_bytes, size_t offset, size_t bytes, const Add& add) {
   while (bytes > 0) {
-    const size_t in_row = at % row_bytes;
+    const size_t in_row = offset % row_bytes;
     const size_t whole = in_row == 0 ? bytes / row_bytes : 0;
     const size_t rows = std::max<size_t>(whole, 1);
     const size_t width = whole > 0 ? row_bytes : std::min(bytes, row_bytes - in_row);
-    add(at / row_bytes, in_row, width, rows);
-    at += width * rows;
+    add(offset / row_bytes, in_row, width, rows);
+    offset += width * rows;
     bytes -= width * rows;
   }
 }
@@ -109,7 +109,7 @@ void StagedCopier::FillGrain(CopyDirection direction, std::span<const CopyOp>& o
     } else {
       runs_.push_back(run);
     }
-    size_t at = 0;
+    size_t staged_offset = 0;
     ForEachStretch(
         op.row_bytes, done, bytes, [&](size_t row, size_t in_row, size_t width, size_t rows) {
           const size_t gpu_pitch = load ? op.dst_pitch : op.src_pitch;
@@ -120,9 +120,9 @@ void StagedCopier::FillGrain(CopyDirection direction, std::span<const CopyOp>& o
                        load ? width : gpu_pitch,
                        load ? gpu_pitch : width,
                        static_cast<uint32_t>(rows)};
-          CutIntoPieces(piece, Address(load ? staged + at : gpu), Address(load ? gpu : staged + at),
-                        aligned_, unaligned_);
-          at += width * rows;
+          CutIntoPieces(piece, Address(load ? staged + staged_offset : gpu),
+                        Address(load ? gpu : staged + staged_offset), aligned_, unaligned_);
+          staged_offset += width * rows;
         });
     used += bytes;
     done += bytes;

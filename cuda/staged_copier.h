@@ -75,8 +75,8 @@ class StagedCopier {
         kernel_(std::move(kernel)),
         engine_(&engine) {}
 
-  // Moves the part of `ops` that fits in a grain to runs_ and to the pieces. Starts at byte `done`
-  // of the first op.
+  // Fills runs_ and the pieces with the part of `ops` that fits in a grain, and removes this part
+  // from `ops`. The part starts at byte `done` of the first op.
   void FillGrain(CopyDirection direction, std::span<const CopyOp>& ops, size_t& done,
                  std::byte* grain);
   Status Wait(CUstream stream, const Event& event) const;

@@ -42,8 +42,9 @@ def samples(page):
 
 def total(page, name, labels):
     """Returns the sum of the samples that have these labels. None: no sample has these labels."""
-    found = [value for n, have, value in samples(page) if n == name and labels.items() <= have.items()]
-    return sum(found) if found else None
+    values = [value for sample_name, sample_labels, value in samples(page)
+              if sample_name == name and labels.items() <= sample_labels.items()]
+    return sum(values) if values else None
 
 
 def loads(page, engine, loads_tier):

@@ -52,7 +52,7 @@ Result<std::vector<TraceRequest>> LoadDemoTrace(const DemoOptions& options) {
   return LoadTrace(*path, options.requests);
 }
 
-// Seconds of the trace per second of real time. By default the run takes about `seconds`.
+// Seconds of the trace per second of real time. By default the run takes at most about `seconds`.
 double PaceOf(const DemoOptions& options, const std::vector<TraceRequest>& trace, double seconds) {
   return options.speed > 0 ? options.speed : std::max(trace.back().arrival_s / seconds, 1.0);
 }

@@ -108,10 +108,10 @@ class DeniedRequests {
     if (now < next_) return;
     next_ = now + std::chrono::seconds(1);
     const uint64_t denied = publisher_.counters().replay_denied;
-    if (denied == told_) return;
+    if (denied == logged_) return;
     log_.Write(log_events::kStreamDenied, "",
                {{"stream", "engine"},
-                {"requests", denied - std::exchange(told_, denied)},
+                {"requests", denied - std::exchange(logged_, denied)},
                 {"reason", "the key of the client does not have the role for the request"}});
   }
 
@@ -119,10 +119,10 @@ class DeniedRequests {
   Logger& log_;
   const Publisher& publisher_;
   Clock::time_point next_{};
-  uint64_t told_ = 0;
+  uint64_t logged_ = 0;
 };
 
-// The objects that the functions of a run share.
+// The publisher and the log of a run.
 struct Outlet {
   Publisher& publisher;
   PeerWriter* writer;  // nullptr: the publisher encodes the batches
@@ -228,30 +228,30 @@ int RunControlled(const EngineOptions& options, const Outlet& outlet,
   const Publisher& publisher = outlet.publisher;
   auto control = ControlClient::Create(options.control, options.name);
   if (!control.ok()) return Fail(control.status());
-  ControlClient& line = **control;
-  StepReports step(line);
+  ControlClient& client = **control;
+  StepReports step(client);
   outlet.LogListening();
   SimEngine engine(MakeSimConfig(options.cache), std::move(cache), options.cache.vocabulary,
-                   ReportingHooks(outlet, line, step), std::move(tier));
+                   ReportingHooks(outlet, client, step), std::move(tier));
   const ModelClock clock(options.speed);
   Pacer pacer(engine, clock, [&step] { step.SendAll(); });
-  line.Send(json{{"type", "hello"},
-                 {"endpoint", publisher.endpoint()},
-                 {"replay_endpoint", publisher.replay_endpoint()}}
-                .dump());
+  client.Send(json{{"type", "hello"},
+                   {"endpoint", publisher.endpoint()},
+                   {"replay_endpoint", publisher.replay_endpoint()}}
+                  .dump());
   bool running = true;
   DeniedRequests denied(outlet.log, outlet.publisher);
   while (running && StopSignal() == 0) {
     const double wait = pacer.wait_seconds();
-    auto message = line.Receive(static_cast<int64_t>(std::ceil(wait * 1000)));
+    auto message = client.Receive(static_cast<int64_t>(std::ceil(wait * 1000)));
     while (message && running) {
       running = HandleControl(*message, engine);
-      message = line.Receive(0);
+      message = client.Receive(0);
     }
     pacer.RunDueSteps();
     denied.Note();
   }
-  line.Send(TotalsJson(engine, publisher).dump());
+  client.Send(TotalsJson(engine, publisher).dump());
   return StopSignal() == 0 ? 0 : 128 + StopSignal();
 }
 
@@ -326,8 +326,9 @@ int RunEngine(const EngineOptions& given) {
   options.cache.exact_spans |= !dialect->of_engine();
   auto cache = MakeCacheManager(options.cache);
   if (!cache.ok()) return Fail(cache.status());
-  const Status told = CanTell(*dialect, (*cache)->config(), options.cache.cpu_blocks > 0);
-  if (!told.ok()) return Fail("--dialect: " + told.message(), 2);
+  const Status representable =
+      CheckRepresentable(*dialect, (*cache)->config(), options.cache.cpu_blocks > 0);
+  if (!representable.ok()) return Fail("--dialect: " + representable.message(), 2);
   if (const Status rate = ResolveLoadRate(options.cache); !rate.ok()) return Fail(rate);
   auto tier = MakeHostTier(options.cache, **cache);
   if (!tier.ok()) return Fail(tier.status());

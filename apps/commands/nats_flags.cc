@@ -7,8 +7,8 @@ namespace {
 void AddNats(CLI::App& sub, NatsFlags& nats, const char* help) {
   nats::NatsOptions& connection = nats.connection;
   CLI::Option* const url = sub.add_option("--nats", connection.url, help);
-  const auto add_file = [&](const char* flag, std::string& path, const char* what) {
-    return sub.add_option(flag, path, what)->needs(url);
+  const auto add_file = [&](const char* flag, std::string& path, const char* file_help) {
+    return sub.add_option(flag, path, file_help)->needs(url);
   };
   add_file("--nats-credentials", connection.credentials_file,
            "credentials file of a NATS user (a JWT and an nkey seed)");

@@ -31,7 +31,7 @@ Result<std::unique_ptr<NatsRelay>> NatsRelay::Create(const NatsFlags& flags, Log
 }
 
 std::optional<RelayRecovery> NatsRelay::Recover(const std::function<bool()>& stop) {
-  std::string known;
+  std::string logged_error;
   while (!stop()) {
     auto recovery = event_log::ReadRecovery(*stream_);
     if (recovery.ok()) {
@@ -41,7 +41,7 @@ std::optional<RelayRecovery> NatsRelay::Recover(const std::function<bool()>& sto
       return std::move(recovery).value();
     }
     const std::string& error = recovery.status().message();
-    if (std::exchange(known, error) != error) {
+    if (std::exchange(logged_error, error) != error) {
       log_.Write(log_events::kNatsState.At(LogLevel::kWarning), config_.source,
                  {{"state", "unreachable"}, {"reason", error}});
     }

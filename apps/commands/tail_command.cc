@@ -88,7 +88,7 @@ class Tail {
   }
   std::string Prefix() const { return options_.topic.empty() ? filter_.Prefix() : options_.topic; }
   // Returns whether the message counts for --count.
-  Result<bool> Take(Message& message);
+  Result<bool> Process(Message& message);
   // Repaints the statistics once a second, and at the end.
   void Repaint(bool last);
 
@@ -102,7 +102,7 @@ class Tail {
   std::chrono::steady_clock::time_point painted_ = std::chrono::steady_clock::now();
 };
 
-Result<bool> Tail::Take(Message& message) {
+Result<bool> Tail::Process(Message& message) {
   EventBatch batch;
   DecodeCounts counts;
   const std::span<const uint8_t> payload(reinterpret_cast<const uint8_t*>(message.payload.data()),
@@ -190,18 +190,18 @@ int RunTail(const TailOptions& options) {
   if (const Status opened = tail.Open(); !opened.ok()) return Fail(opened);
   auto socket = OpenSocket(options, tail.Prefix());
   if (!socket.ok()) return Fail(socket.status());
-  int64_t taken = 0;
+  int64_t counted = 0;
   stream::Multipart received;
-  while (StopSignal() == 0 && (options.count == 0 || taken < options.count)) {
+  while (StopSignal() == 0 && (options.count == 0 || counted < options.count)) {
     tail.Repaint(false);
     if (const int code = CheckOutput(); code != 0) return code;
     zmq_pollitem_t item{socket->get(), 0, ZMQ_POLLIN, 0};
     if (zmq_poll(&item, 1, kWaitMs) <= 0) continue;
     Message message;
     if (!ReceiveMessage(*socket, received, message)) continue;
-    const auto counts = tail.Take(message);
+    const auto counts = tail.Process(message);
     if (!counts.ok()) return Fail(counts.status());
-    taken += *counts ? 1 : 0;
+    counted += *counts ? 1 : 0;
   }
   tail.Repaint(true);
   return StopSignal() == 0 ? CheckOutput() : 128 + StopSignal();

@@ -54,8 +54,9 @@ struct ConformanceReport {
     if (exactness && exactness->only_exact_counts) {
       return exactness->exact_wrong + exactness->joined_not_equal == 0;
     }
-    const uint64_t doubts = exactness ? exactness->exact_wrong + exactness->proven_not_exact : 0;
-    return equal == compared && doubts == 0;
+    const uint64_t exactness_errors =
+        exactness ? exactness->exact_wrong + exactness->proven_not_exact : 0;
+    return equal == compared && exactness_errors == 0;
   }
 };
 

@@ -73,15 +73,15 @@ void ExactnessAudit::Compare(Worker& worker, const AuditedAdmission& admission) 
   }
   const bool gpu_differs = on_gpu != admission.hit_tokens;
   const int64_t predicted = gpu_differs ? on_gpu : with_cpu;
-  const int64_t found = gpu_differs ? admission.hit_tokens : served;
-  worker.totals.over_tokens += std::max<int64_t>(predicted - found, 0);
-  worker.totals.under_tokens += std::max<int64_t>(found - predicted, 0);
+  const int64_t engine_tokens = gpu_differs ? admission.hit_tokens : served;
+  worker.totals.over_tokens += std::max<int64_t>(predicted - engine_tokens, 0);
+  worker.totals.under_tokens += std::max<int64_t>(engine_tokens - predicted, 0);
   if (worker.totals.first_difference.empty()) {
     worker.totals.first_difference = "request " + std::to_string(admission.request) + " after " +
                                      std::to_string(admission.published) + " batches" +
                                      (gpu_differs ? ": index " : " with host memory: index ") +
                                      std::to_string(predicted) + " tokens, engine " +
-                                     std::to_string(found) + " tokens";
+                                     std::to_string(engine_tokens) + " tokens";
   }
   if (first_difference_.empty()) first_difference_ = worker.totals.first_difference;
 }

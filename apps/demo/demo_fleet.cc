@@ -63,14 +63,14 @@ ChildProcess::~ChildProcess() {
   }
 }
 
-bool ChildProcess::HasExited(std::string* how) {
+bool ChildProcess::HasExited(std::string* description) {
   if (!exited_) {
     int status = 0;
     if (waitpid(pid_, &status, WNOHANG) != pid_) return false;
     exited_ = true;
-    how_ = DescribeExit(status);
+    exit_description_ = DescribeExit(status);
   }
-  if (how != nullptr) *how = how_;
+  if (description != nullptr) *description = exit_description_;
   return true;
 }
 
@@ -131,9 +131,9 @@ Status EngineFleet::AwaitHello(double deadline_s) {
 
 Status EngineFleet::CheckAlive() {
   for (size_t i = 0; i < children_.size(); ++i) {
-    std::string how;
-    if (children_[i]->HasExited(&how)) {
-      return {StatusCode::kUnavailable, engines_[i].name + " " + how};
+    std::string description;
+    if (children_[i]->HasExited(&description)) {
+      return {StatusCode::kUnavailable, engines_[i].name + " " + description};
     }
   }
   return {};

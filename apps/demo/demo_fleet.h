@@ -25,16 +25,16 @@ class ChildProcess {
   ChildProcess& operator=(const ChildProcess&) = delete;
 
   pid_t pid() const { return pid_; }
-  // True if the process has ended. Then `how` describes the end ("ended with exit code 1",
-  // "killed by signal 9"). `how` may be nullptr.
-  bool HasExited(std::string* how);
+  // True if the process has ended. Then `description` describes the end ("ended with exit code 1",
+  // "killed by signal 9"). `description` may be nullptr.
+  bool HasExited(std::string* description);
   void Signal(int signal);
 
  private:
   explicit ChildProcess(pid_t pid) : pid_(pid) {}
   pid_t pid_;
   bool exited_ = false;
-  std::string how_;
+  std::string exit_description_;
 };
 
 struct EngineEndpoints {

@@ -13,7 +13,8 @@ struct DemoOptions {
   CacheOptions cache;
   int64_t engines = 4;
   int64_t requests = 1000;
-  // Seconds of the trace per second of real time. 0: a run takes about 30 s, or 120 s with `serve`.
+  // Seconds of the trace per second of real time. 0: a run takes at most about 30 s, or 120 s
+  // with `serve`.
   double speed = 0;
   std::string trace;  // empty: the bundled slice
   // Comma-separated list. The engines take the dialects in turn. `all`: every dialect that can

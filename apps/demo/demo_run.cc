@@ -119,7 +119,7 @@ class RoutedRun {
   Status StartService(const std::vector<PeerDialect>& dialects);
   Status AwaitFollowed();
   Status ServeUntilStopped();
-  void Tell(router::Feedback feedback, int64_t number);
+  void SendFeedback(router::Feedback feedback, int64_t number);
   Status Listen(double seconds);
   Status RouteOne(size_t number);
   void OnMessage(const ControlMessage& message);
@@ -292,7 +292,7 @@ Status RoutedRun::ServeUntilStopped() {
   return status;
 }
 
-void RoutedRun::Tell(router::Feedback feedback, int64_t number) {
+void RoutedRun::SendFeedback(router::Feedback feedback, int64_t number) {
   feedback.request_id = RequestId(number);
   // An error is ignored: the booking may have expired.
   (void)service_->TakeFeedback(feedback);
@@ -327,10 +327,10 @@ void RoutedRun::OnMessage(const ControlMessage& message) {
   if (number < 0 || number >= static_cast<int64_t>(trace_.size())) return;
   if (type == "admitted") return OnAdmitted(engine, report);
   if (type == "first_token") {
-    return Tell({.event = router::Feedback::Event::kFirstToken}, number);
+    return SendFeedback({.event = router::Feedback::Event::kFirstToken}, number);
   }
   if (type != "finished" && type != "refused") return;
-  Tell({.event = router::Feedback::Event::kFinished}, number);
+  SendFeedback({.event = router::Feedback::Event::kFinished}, number);
   ++done_;
   if (type == "refused") ++result_.refused;
 }
@@ -379,8 +379,9 @@ void RoutedRun::OnFirstAdmission(size_t engine, const json& report) {
   // feedback: after a difference, the service could replace the state of the engine by a snapshot.
   // The audit would then miss batches.
   if (routed.next_seq != published) return;
-  Tell({.event = router::Feedback::Event::kAdmitted, .reused_tokens = hit, .next_seq = published},
-       number);
+  SendFeedback(
+      {.event = router::Feedback::Event::kAdmitted, .reused_tokens = hit, .next_seq = published},
+      number);
   if (!routed.exact) return;
   ++result_.answers.compared;
   result_.answers.equal += error == 0 ? 1 : 0;

@@ -49,8 +49,8 @@ nlohmann::json PoliciesJson(const std::vector<ConformanceReport::PolicyFigures>&
 }
 
 void PrintExactness(const ConformanceReport::ExactFigures& figures) {
-  const auto print = [](uint64_t probes, const std::string& what) {
-    std::printf("%8llu answers %s\n", static_cast<unsigned long long>(probes), what.c_str());
+  const auto print = [](uint64_t probes, const std::string& kind) {
+    std::printf("%8llu answers %s\n", static_cast<unsigned long long>(probes), kind.c_str());
   };
   print(figures.exact, "exact");
   print(figures.exact_wrong, "exact and wrong");

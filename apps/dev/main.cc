@@ -228,7 +228,7 @@ int Main(int argc, char** argv) {
   AddHostileBench(*bench, hostile, command);
   AddRestartBench(*bench, restart, command);
   AddServiceBench(*bench, service, command);
-  bench::AddBenches(*bench, command);
+  bench::AddIndexBenches(*bench, command);
   bench::AddGrowthBench(*bench, command);
   return RunCommand(app, argc, argv, command);
 }

@@ -181,7 +181,7 @@ Result<std::vector<PeerDialect>> DialectsOf(const CacheOptions& options,
   std::vector<PeerDialect> chosen;
   if (dialects == "all") {
     for (const PeerDialect& dialect : AllPeerDialects()) {
-      if (CanTell(dialect, *cache, host_memory).ok()) chosen.push_back(dialect);
+      if (CheckRepresentable(dialect, *cache, host_memory).ok()) chosen.push_back(dialect);
     }
     return chosen;
   }
@@ -189,8 +189,8 @@ Result<std::vector<PeerDialect>> DialectsOf(const CacheOptions& options,
   for (std::string name; std::getline(names, name, ',');) {
     const auto dialect = ParsePeerDialect(name);
     if (!dialect) return BadFlag("--dialect: unknown dialect '" + name + "'");
-    const Status told = CanTell(*dialect, *cache, host_memory);
-    if (!told.ok()) return BadFlag("--dialect: " + told.message());
+    const Status representable = CheckRepresentable(*dialect, *cache, host_memory);
+    if (!representable.ok()) return BadFlag("--dialect: " + representable.message());
     chosen.push_back(*dialect);
   }
   if (chosen.empty()) return BadFlag("--dialect: the list is empty");

@@ -87,10 +87,10 @@ std::vector<PeerDialect> AllPeerDialects() {
   return all;
 }
 
-Status CanTell(const PeerDialect& dialect, const CacheConfig& cache, bool host_memory) {
+Status CheckRepresentable(const PeerDialect& dialect, const CacheConfig& cache, bool host_memory) {
   constexpr const char* kNoLookahead = "has no lookahead_token_ids, which --draft-tokens needs";
-  const auto refused = [&](const std::string& why) {
-    return Status(StatusCode::kInvalidArgument, "'" + std::string(dialect.name()) + "' " + why);
+  const auto refused = [&](const std::string& reason) {
+    return Status(StatusCode::kInvalidArgument, "'" + std::string(dialect.name()) + "' " + reason);
   };
   const std::vector<GroupSpec>& groups = cache.groups;
   const bool lookahead = cache.chain_form.lookahead > 0;

@@ -35,7 +35,7 @@ std::optional<PeerDialect> ParsePeerDialect(std::string_view name);
 std::vector<PeerDialect> AllPeerDialects();
 // Not ok: the dialect cannot represent the cache's groups, the lookahead tokens of a hash, or
 // blocks in two tiers; the message names the reason. `cache` must be the result of MakeCacheConfig.
-Status CanTell(const PeerDialect& dialect, const CacheConfig& cache, bool host_memory);
+Status CheckRepresentable(const PeerDialect& dialect, const CacheConfig& cache, bool host_memory);
 // Sets the format of `source`, and the members of the source that belong to the format.
 void RegisterPeer(const PeerDialect& dialect, const CacheConfig& cache,
                   router::WorkerRegistration& source);

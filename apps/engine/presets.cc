@@ -22,26 +22,16 @@ GroupSpec Window(int64_t tokens) {
 const std::vector<ModelPreset>& ModelPresets() {
   static const std::vector<ModelPreset>* presets = new std::vector<ModelPreset>{
       {"hybrid",
-       "1 full-attention + 3 sliding-window groups, window 1024",
        {Full(), Window(1024), Window(1024), Window(1024)},
        120000,
        BlockBytes(12, 8, 128)},
-      {"full", "1 full-attention group", {Full()}, 75000, BlockBytes(32, 8, 128)},
-      {"full-swa",
-       "1 full-attention + 1 sliding-window group, window 1024",
-       {Full(), Window(1024)},
-       150000,
-       BlockBytes(16, 8, 128)},
+      {"full", {Full()}, 75000, BlockBytes(32, 8, 128)},
+      {"full-swa", {Full(), Window(1024)}, 150000, BlockBytes(16, 8, 128)},
       {"gemma3",
-       "6 sliding-window groups, window 512, then 1 full-attention group",
        {Window(512), Window(512), Window(512), Window(512), Window(512), Window(512), Full()},
        500000,
        BlockBytes(10, 16, 128)},
-      {"gpt-oss",
-       "1 sliding-window group, window 128, then 1 full-attention group",
-       {Window(128), Full()},
-       150000,
-       BlockBytes(12, 8, 64)},
+      {"gpt-oss", {Window(128), Full()}, 150000, BlockBytes(12, 8, 64)},
   };
   return *presets;
 }

@@ -1,5 +1,5 @@
-// Model presets: the KV-cache groups of typical models, each with a pool size so small that a chat
-// trace causes evictions.
+// A model preset has the KV-cache groups of one model and a pool size. The pool is so small that a
+// chat trace causes evictions.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,9 +15,8 @@ namespace kvcast::tools {
 
 struct ModelPreset {
   std::string_view name;
-  std::string_view what;
   std::vector<GroupSpec> groups;
-  int64_t default_blocks;  // blocks in one engine's pool, with the null block
+  int64_t default_blocks;  // blocks in one engine's pool, including the null block
   // Size in bytes of a block of any group, for a model of this kind with 2 bytes per value.
   size_t block_bytes;
 };

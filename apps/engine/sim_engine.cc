@@ -22,9 +22,9 @@ struct SimEngine::Running {
   int64_t to_check = 0;    // reused tokens whose bytes are checked after the step
   int64_t load_end = 0;    // end of the tokens of the load in progress
   double loaded_at_s = 0;  // model time
-  int64_t had = 0;         // tokens whose KV the request had at its preemption
+  int64_t computed_before = 0;  // tokens whose KV the request had at its preemption
   int64_t reported_loaded = 0;  // loaded tokens that the totals count
-  bool came_before = false;
+  bool was_admitted = false;
 
   int64_t sampled() const {
     return static_cast<int64_t>(request.tokens.size()) - request.prompt_tokens;
@@ -161,7 +161,7 @@ void SimEngine::PreemptLast() {
   if (tier_ != nullptr) tier_->Preempt(entry->request, entry->computed);
   cache_->Free(entry->request);
   entry->to_check = 0;
-  entry->had = std::max(entry->had, std::exchange(entry->computed, 0));
+  entry->computed_before = std::max(entry->computed_before, std::exchange(entry->computed, 0));
   entry->scheduled = 0;
   entry->drafts = false;
   ++totals_.preempted;
@@ -173,14 +173,14 @@ void SimEngine::ScheduleWaiting(int64_t& budget) {
   size_t next = 0;
   while (next < waiting_.size() && budget > 0 &&
          std::ssize(running_) + std::ssize(loading_) < config_.max_running) {
-    const auto at = waiting_.begin() + static_cast<ptrdiff_t>(next);
-    Running& entry = **at;
+    const auto it = waiting_.begin() + static_cast<ptrdiff_t>(next);
+    Running& entry = **it;
     const auto length = static_cast<int64_t>(entry.request.tokens.size());
     const int64_t at_most = length - entry.sampled() + entry.output_tokens;
     if (!cache_->CanEverFit(at_most)) {
       ++totals_.refused;
       hooks_.refused(entry.number);
-      waiting_.erase(at);
+      waiting_.erase(it);
       continue;
     }
     const Admitted admitted = Admit(entry, budget);
@@ -189,8 +189,8 @@ void SimEngine::ScheduleWaiting(int64_t& budget) {
       ++next;  // the request keeps its place in the queue; the next step tries it again
       continue;
     }
-    (admitted == Admitted::kRunning ? running_ : loading_).push_back(std::move(*at));
-    waiting_.erase(at);
+    (admitted == Admitted::kRunning ? running_ : loading_).push_back(std::move(*it));
+    waiting_.erase(it);
   }
 }
 
@@ -212,8 +212,8 @@ SimEngine::Admitted SimEngine::Admit(Running& entry, int64_t& budget) {
   // The remaining budget reaches no position at which the engine can keep a Mamba state.
   if (loadable == 0 && tokens == 0) return Admitted::kNot;
   // The tokens of the hit that are computed again already have slots.
-  const int64_t held = reused > 0 ? hit.tokens : 0;
-  const int64_t new_tokens = loadable > 0 ? 0 : std::max<int64_t>(0, reused + tokens - held);
+  const int64_t hit_tokens = reused > 0 ? hit.tokens : 0;
+  const int64_t new_tokens = loadable > 0 ? 0 : std::max<int64_t>(0, reused + tokens - hit_tokens);
   const AllocateArgs args{.new_tokens = new_tokens,
                           .lookahead_tokens = loadable > 0 ? 0 : config_.draft_tokens,
                           .external_tokens = loadable,
@@ -229,7 +229,7 @@ SimEngine::Admitted SimEngine::Admit(Running& entry, int64_t& budget) {
   if (tier_ != nullptr) KV_CHECK(tier_->AfterAlloc(request, loadable).ok());
   // A request that loads all of its tokens must compute the last token again.
   const int64_t reusable = std::min(reused + loadable, length - 1);
-  Report(entry, held, reusable - reused);
+  Report(entry, hit_tokens, reusable - reused);
   if (loadable == 0) return Admitted::kRunning;
   entry.computed = reusable;
   entry.load_end = reused + loadable;
@@ -248,9 +248,9 @@ void SimEngine::Report(Running& entry, int64_t hit_tokens, int64_t loaded_tokens
                    .loaded_tokens = loaded_tokens,
                    .prompt_tokens = entry.request.prompt_tokens,
                    .sampled_tokens = entry.sampled(),
-                   .first = !entry.came_before,
+                   .first = !entry.was_admitted,
                    .published = published_});
-  if (std::exchange(entry.came_before, true)) return;
+  if (std::exchange(entry.was_admitted, true)) return;
   ++totals_.admitted;
   totals_.prompt_tokens += entry.request.prompt_tokens;
   totals_.reused_tokens += hit_tokens;
@@ -337,14 +337,14 @@ void SimEngine::FinishStep() {
     }
   }
   for (RunningPtr& entry : running_) {
-    const int64_t again = std::min(entry->computed + entry->scheduled, entry->had);
+    const int64_t again = std::min(entry->computed + entry->scheduled, entry->computed_before);
     totals_.recomputed_again += std::max<int64_t>(again - entry->computed, 0);
     const bool samples = entry->scheduled > 0 && entry->scheduled >= entry->missing();
-    const bool goes_on = !samples || Sample(*entry);
+    const bool continues = !samples || Sample(*entry);
     if (!samples) entry->computed += entry->scheduled;
     totals_.computed_tokens += entry->scheduled;
     entry->scheduled = 0;
-    if (goes_on) {
+    if (continues) {
       still_running.push_back(std::move(entry));
       continue;
     }

@@ -10,7 +10,7 @@
 namespace kvcast::tools {
 namespace {
 
-constexpr uint64_t kScribble = 0xA5A5A5A5A5A5A5A5u;
+constexpr uint64_t kOverwriteWord = 0xA5A5A5A5A5A5A5A5u;
 
 }  // namespace
 
@@ -42,22 +42,22 @@ int64_t TierCopies::CountWrong(std::span<const BlockId> blocks, std::span<const 
   return memory_.count_wrong(blocks, words);
 }
 
-void TierCopies::Scribble(const TransferJob& job) {
+void TierCopies::OverwriteDestination(const TransferJob& job) {
   for (const TransferGroup& group : job.groups) {
     if (job.direction == CopyDirection::kStore) {
       for (const SlotId slot : group.slots) {
         std::memset(memory_.host + slot.value * config_.slot_bytes,
-                    static_cast<int>(kScribble & 0xFF), config_.slot_bytes);
+                    static_cast<int>(kOverwriteWord & 0xFF), config_.slot_bytes);
       }
     } else {
-      scribble_.assign(group.blocks.size(), kScribble);
-      memory_.fill(group.blocks, scribble_);
+      overwrite_words_.assign(group.blocks.size(), kOverwriteWord);
+      memory_.fill(group.blocks, overwrite_words_);
     }
   }
 }
 
 void TierCopies::Submit(TransferJob job) {
-  Scribble(job);
+  OverwriteDestination(job);
   int64_t& moved = job.direction == CopyDirection::kStore ? stored_blocks_ : loaded_blocks_;
   for (const TransferGroup& group : job.groups) {
     moved += std::ssize(group.blocks) - std::ranges::count(group.blocks, BlockId(0));

@@ -49,12 +49,12 @@ class TierCopies {
   TierCopies(const TierCopiesConfig& config, TierMemory memory)
       : config_(config), memory_(std::move(memory)) {}
   // Overwrites the destination of the job.
-  void Scribble(const TransferJob& job);
+  void OverwriteDestination(const TransferJob& job);
 
   const TierCopiesConfig config_;
   TierMemory memory_;
   std::unique_ptr<TransferEngine> engine_;  // destroyed before the memory
-  std::vector<uint64_t> scribble_;          // scratch
+  std::vector<uint64_t> overwrite_words_;   // scratch
   std::vector<TransferResult> results_;     // of completed jobs, until their Finish
   int64_t stored_blocks_ = 0;
   int64_t loaded_blocks_ = 0;

@@ -14,16 +14,16 @@ namespace kvcast::tools {
 namespace {
 
 void Fill(std::byte* block, size_t bytes, uint64_t word) {
-  for (size_t at = 0; at < bytes; at += sizeof(word)) {
-    const uint64_t here = word + at;
-    std::memcpy(block + at, &here, sizeof(here));
+  for (size_t offset = 0; offset < bytes; offset += sizeof(word)) {
+    const uint64_t value = word + offset;
+    std::memcpy(block + offset, &value, sizeof(value));
   }
 }
 
 bool Holds(const std::byte* block, size_t bytes, uint64_t word) {
-  for (size_t at = 0; at < bytes; at += sizeof(word)) {
-    const uint64_t here = word + at;
-    if (std::memcmp(block + at, &here, sizeof(here)) != 0) return false;
+  for (size_t offset = 0; offset < bytes; offset += sizeof(word)) {
+    const uint64_t value = word + offset;
+    if (std::memcmp(block + offset, &value, sizeof(value)) != 0) return false;
   }
   return true;
 }

@@ -16,7 +16,7 @@
 
 namespace kvcast::tools {
 
-// A block that holds the word w contains the value w + at in the 8 bytes at each offset `at`.
+// A block that holds the word w contains the value w + offset in the 8 bytes at each `offset`.
 struct TierMemory {
   std::byte* gpu = nullptr;
   std::byte* host = nullptr;

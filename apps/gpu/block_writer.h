@@ -15,7 +15,7 @@ namespace kvcast::cuda {
 
 // A BlockWriter has its own stream, in place of the model's stream. Block b has `block_bytes` bytes
 // (a multiple of 8) at base + b * block_bytes. A block holds the word w if the 8 bytes at each
-// offset `at` contain the value w + `at`.
+// `offset` contain the value w + offset.
 class BlockWriter {
  public:
   // `base` is memory of the GPU and must outlive the writer.

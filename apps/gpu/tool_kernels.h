@@ -25,7 +25,7 @@ struct ToolKernels {
   // (uint64_t nanoseconds): waits for this time.
   CUfunction stall = nullptr;
   // (const uint64_t* places, const uint64_t* words, uint64_t bytes): block i of the grid fills
-  // `bytes` bytes at places[i]; the 8 bytes at offset `at` become words[i] + at.
+  // `bytes` bytes at places[i]; the 8 bytes at each `offset` become words[i] + offset.
   CUfunction fill = nullptr;
   // (const uint64_t* places, const uint64_t* words, uint64_t bytes, uint32_t* wrong): sets wrong[i]
   // to 1 if the bytes differ from the pattern of `fill`.

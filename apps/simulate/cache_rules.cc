@@ -188,9 +188,9 @@ class DualMapRule final : public Rule {
 
   size_t Choose(const RuleInput& input) override {
     const auto [first, second] = Homes(input);
-    const auto work = [&](size_t at) {
-      return static_cast<double>(input.engines[at].load.prefill_tokens) +
-             Uncached(input, input.engines[at]);
+    const auto work = [&](size_t position) {
+      return static_cast<double>(input.engines[position].load.prefill_tokens) +
+             Uncached(input, input.engines[position]);
     };
     const bool first_warmer = Hit(input.engines[first]) >= Hit(input.engines[second]);
     const size_t warmer = first_warmer ? first : second;

@@ -31,14 +31,14 @@ class RuleOfCells final : public Rule {
     for (size_t i = 0; i < input.engines.size(); ++i) {
       positions[CellOf(input.engines[i].engine)].push_back(i);
     }
-    std::vector<size_t> known;  // cells with engines
+    std::vector<size_t> live_cells;  // cells with engines
     std::vector<double> costs;
     for (size_t cell = 0; cell < cells_; ++cell) {
       if (positions[cell].empty()) continue;
-      known.push_back(cell);
+      live_cells.push_back(cell);
       costs.push_back(CostOf(input, positions[cell]));
     }
-    latest_ = known[Cheapest(costs, input.draw)];
+    latest_ = live_cells[Cheapest(costs, input.draw)];
     const std::vector<size_t>& in_cell = positions[latest_];
     std::vector<RuleEngine> engines;
     std::vector<WorkerMatch> matches;

@@ -97,8 +97,8 @@ class Fleet {
     bool ended = false;
   };
 
-  void At(double at_s, EventKind kind, size_t subject, Report report = Report::kAdmitted,
-          int64_t tokens = 0) {
+  void ScheduleAt(double at_s, EventKind kind, size_t subject, Report report = Report::kAdmitted,
+                  int64_t tokens = 0) {
     queue_.push({at_s, kind, order_++, subject, report, tokens});
   }
   void Handle(const SimEvent& event);
@@ -245,12 +245,12 @@ RunResult Fleet::Run() {
   for (size_t r = 0; r < slice_.requests.size(); ++r) {
     const WorkloadRequest& request = RequestOf(r);
     if (request.after == kNoRequest) {
-      At(request.delay_s * setup_.time_scale, EventKind::kArrival, r);
+      ScheduleAt(request.delay_s * setup_.time_scale, EventKind::kArrival, r);
     } else {
       followers_[static_cast<size_t>(request.after)].push_back(r);
     }
   }
-  if (options_.kill_at_s) At(*options_.kill_at_s, EventKind::kKill, 0);
+  if (options_.kill_at_s) ScheduleAt(*options_.kill_at_s, EventKind::kKill, 0);
   while (!queue_.empty()) {
     const SimEvent next = queue_.top();
     queue_.pop();
@@ -382,7 +382,7 @@ void Fleet::Route(size_t r) {
                    .keep_prefix_tokens = rule_->KeepPrefixTokens(),
                    .will_not_return_after = rule_->WillNotReturnAfter(),
                    .chain = prompts_.ChainOf(r)});
-  if (!std::exchange(engine.stepping, true)) At(now_s_, EventKind::kStep, target.engine);
+  if (!std::exchange(engine.stepping, true)) ScheduleAt(now_s_, EventKind::kStep, target.engine);
 }
 
 void Fleet::Step(size_t e) {
@@ -390,14 +390,14 @@ void Fleet::Step(size_t e) {
   if (engine.dead) return;
   const double seconds = engine.sim->Step();
   // A step that schedules no request takes no time, and ends the requests that the engine refused.
-  At(now_s_ + seconds, EventKind::kStepEnd, e);
+  ScheduleAt(now_s_ + seconds, EventKind::kStepEnd, e);
 }
 
 void Fleet::EndStep(size_t e) {
   Engine& engine = engines_[e];
   if (engine.dead) return;
   for (const size_t r : std::exchange(engine.first_tokens, {})) {
-    At(now_s_ + kFeedbackDelay, EventKind::kFeedback, r, Report::kFirstToken);
+    ScheduleAt(now_s_ + kFeedbackDelay, EventKind::kFeedback, r, Report::kFirstToken);
     RequestState& state = requests_[r];
     // A request that was sent again may have had its first token from the engine that has ended.
     if (std::exchange(state.answered, true)) continue;
@@ -417,16 +417,16 @@ void Fleet::EndStep(size_t e) {
     engine.sim->PublishPending();
     engine.stepping = false;
   } else {
-    At(now_s_, EventKind::kStep, e);
+    ScheduleAt(now_s_, EventKind::kStep, e);
   }
 }
 
 void Fleet::EndRequest(size_t r) {
   requests_[r].ended = true;
   std::erase(engines_[requests_[r].engine].requests, r);
-  At(now_s_ + kFeedbackDelay, EventKind::kFeedback, r, Report::kFinished);
+  ScheduleAt(now_s_ + kFeedbackDelay, EventKind::kFeedback, r, Report::kFinished);
   for (const size_t follower : followers_[r]) {
-    At(now_s_ + RequestOf(follower).delay_s, EventKind::kArrival, follower);
+    ScheduleAt(now_s_ + RequestOf(follower).delay_s, EventKind::kArrival, follower);
   }
 }
 
@@ -446,7 +446,7 @@ void Fleet::Kill(size_t e) {
   for (const size_t r : std::exchange(engine.requests, {})) {
     book_.Finished(r, prompts_.PrefixesOf(r));
     requests_[r].admitted = false;
-    At(now_s_ + kDetectionDelay, EventKind::kArrival, r);
+    ScheduleAt(now_s_ + kDetectionDelay, EventKind::kArrival, r);
   }
 }
 
@@ -468,7 +468,7 @@ Seq Fleet::Publish(size_t e, std::vector<Event> events) {
     at_s = std::max(at_s, engine.applied_at_s);  // batches are applied in their order
     engine.applied_at_s = at_s;
     for (Batch& batch : engine.in_flight) batch.lost = false;
-    for (ptrdiff_t i = 0; i <= lost; ++i) At(at_s, EventKind::kBatch, e);
+    for (ptrdiff_t i = 0; i <= lost; ++i) ScheduleAt(at_s, EventKind::kBatch, e);
   }
   return Seq(published);
 }
@@ -495,7 +495,8 @@ void Fleet::OnAdmitted(size_t e, const Admission& admission) {
     result_.exact_equal += matches.front().gpu_tokens == admission.hit_tokens;
   }
   reuse_.emplace_back(admission.hit_tokens + admission.loaded_tokens, admission.prompt_tokens);
-  At(now_s_ + kFeedbackDelay, EventKind::kFeedback, r, Report::kAdmitted, admission.hit_tokens);
+  ScheduleAt(now_s_ + kFeedbackDelay, EventKind::kFeedback, r, Report::kAdmitted,
+             admission.hit_tokens);
   if (!Counts(r)) return;
   result_.prompt_tokens += admission.prompt_tokens;
   result_.reused_tokens += admission.hit_tokens;

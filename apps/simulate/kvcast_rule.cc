@@ -56,7 +56,7 @@ class ServiceRule final : public Rule {
     const auto routers = static_cast<size_t>(std::clamp(p.at("routers"), 1.0, kMaxRouters));
     while (routers_.size() < routers) {
       routers_.push_back(std::make_unique<SimRouter>(ConfigOf(p), [this] { return draw_; }));
-      routers_.back()->router.ShareLoad([of = routers_.back().get()] { of->changed = true; });
+      routers_.back()->router.ShareLoad([entry = routers_.back().get()] { entry->changed = true; });
     }
   }
 
@@ -81,7 +81,8 @@ class ServiceRule final : public Rule {
       answer.cache_tokens = fleet_.cache_tokens;
       answers.push_back(std::move(answer));
     }
-    const auto decision = Of(input.request).Decide(query, std::move(answers), 1000 * input.now_s);
+    const auto decision =
+        RouterOf(input.request).Decide(query, std::move(answers), 1000 * input.now_s);
     predicted_s_ = router::FirstTokenSeconds(decision->candidates[decision->chosen].parts);
     keep_prefix_tokens_ = hints_ ? decision->keep_prefix_tokens : 0;
     will_not_return_after_ = will_not_return_ ? decision->will_not_return_after : std::nullopt;
@@ -90,30 +91,30 @@ class ServiceRule final : public Rule {
 
   void Admitted(size_t request, int64_t hit_tokens, double now_s) override {
     ShareLoads(now_s);
-    (void)Of(request).Admit(std::to_string(request), hit_tokens);
+    (void)RouterOf(request).Admit(std::to_string(request), hit_tokens);
   }
   void FirstToken(size_t request, double now_s) override {
-    Take(request, Feedback::Event::kFirstToken, now_s);
+    SendFeedback(request, Feedback::Event::kFirstToken, now_s);
   }
   void Finished(size_t request, double now_s) override {
-    Take(request, Feedback::Event::kFinished, now_s);
+    SendFeedback(request, Feedback::Event::kFinished, now_s);
   }
   std::optional<double> PredictedFirstToken() const override { return predicted_s_; }
   int64_t KeepPrefixTokens() const override { return keep_prefix_tokens_; }
   std::optional<int64_t> WillNotReturnAfter() const override { return will_not_return_after_; }
   void Applied(size_t engine, const EventBatch& batch) override {
-    for (const auto& of : routers_) {
-      of->router.OnBatch(WorkerId(static_cast<uint32_t>(engine)), batch);
+    for (const auto& entry : routers_) {
+      entry->router.OnBatch(WorkerId(static_cast<uint32_t>(engine)), batch);
     }
   }
   void Removed(size_t engine) override {
-    for (const auto& of : routers_) {
-      of->router.OnRemoved(WorkerId(static_cast<uint32_t>(engine)));
+    for (const auto& entry : routers_) {
+      entry->router.OnRemoved(WorkerId(static_cast<uint32_t>(engine)));
     }
   }
 
  private:
-  RequestRouter& Of(size_t request) {
+  RequestRouter& RouterOf(size_t request) {
     return routers_[router_of_[request] % routers_.size()]->router;
   }
 
@@ -122,30 +123,31 @@ class ServiceRule final : public Rule {
   void ShareLoads(double now_s) {
     if (!gauges_ || routers_.size() == 1) return;
     bool any = false;
-    for (const auto& of : routers_) {
-      if (!of->changed || of->due_s > now_s) continue;
-      of->changed = false;
-      of->due_s = now_s + kGaugeGapSeconds;
-      of->published = of->router.OwnLoad(1000 * now_s);
+    for (const auto& entry : routers_) {
+      if (!entry->changed || entry->due_s > now_s) continue;
+      entry->changed = false;
+      entry->due_s = now_s + kGaugeGapSeconds;
+      entry->published = entry->router.OwnLoad(1000 * now_s);
       any = true;
     }
     if (!any) return;
     for (const auto& reader : routers_) {
       FleetInFlight sum;
-      for (const auto& of : routers_) {
-        if (of != reader) sum += of->published;
+      for (const auto& entry : routers_) {
+        if (entry != reader) sum += entry->published;
       }
       reader->router.SetPeerLoads(std::move(sum), 1000 * now_s);
     }
   }
 
-  void Take(size_t request, Feedback::Event event, double now_s) {
+  void SendFeedback(size_t request, Feedback::Event event, double now_s) {
     ShareLoads(now_s);
     Feedback feedback;
     feedback.event = event;
     feedback.request_id = std::to_string(request);
-    (void)Of(request).Take(feedback,
-                           1000 * now_s);  // ignores the error: a removed engine has no booking
+    (void)RouterOf(request).Take(
+        feedback,
+        1000 * now_s);  // ignores the error: a removed engine has no booking
   }
 
   const RuleFleet fleet_;

@@ -26,7 +26,7 @@ Prompts::Prompts(const Slice& slice, int64_t unit, BlockHasher hasher)
   KV_CHECK(slice.block_tokens % unit == 0 || unit % slice.block_tokens == 0);
   // The name of a block stands for the block and all blocks before it. So the name and an offset in
   // the block identify a prefix.
-  std::unordered_map<uint64_t, PrefixNumber> known;
+  std::unordered_map<uint64_t, PrefixNumber> numbers;  // by name
   std::vector<TokenId> tokens;
   // Begin with the last request. The prefixes after the whole blocks of a prompt are prefixes of
   // the continuation, and the continuation is a later request.
@@ -47,7 +47,8 @@ Prompts::Prompts(const Slice& slice, int64_t unit, BlockHasher hasher)
                                 ? Mix(~static_cast<uint64_t>(r), static_cast<uint64_t>(u))
                                 : Mix(request.blocks[static_cast<size_t>(block)],
                                       static_cast<uint64_t>(end - block * slice.block_tokens));
-      const auto [it, added] = known.try_emplace(name, static_cast<PrefixNumber>(digests_.size()));
+      const auto [it, added] =
+          numbers.try_emplace(name, static_cast<PrefixNumber>(digests_.size()));
       if (added) {
         tokens.clear();
         AppendTokens(r, u * unit, end, tokens);

@@ -53,10 +53,10 @@ Result<RuleChoice> ParseRule(std::string_view text) {
                    Names(AllRules(), [](const RuleInfo& rule) { return rule.name; }));
   }
   RuleChoice choice{std::string(text), &*info, info->defaults};
-  for (std::string_view rest = text.substr(name.size()); !rest.empty();) {
-    rest.remove_prefix(1);
-    const std::string_view pair = rest.substr(0, rest.find(':'));
-    rest.remove_prefix(pair.size());
+  for (std::string_view parameters_text = text.substr(name.size()); !parameters_text.empty();) {
+    parameters_text.remove_prefix(1);
+    const std::string_view pair = parameters_text.substr(0, parameters_text.find(':'));
+    parameters_text.remove_prefix(pair.size());
     const size_t equals = pair.find('=');
     const std::string key(pair.substr(0, equals));
     const auto parameter = choice.parameters.find(key);

@@ -32,8 +32,8 @@ inline void AddJson(CLI::App& sub, bool& json) {
   sub.add_flag("--json", json, "print one JSON object as the last line of stdout");
 }
 
-// Adds a subcommand. A parsed subcommand sets `command` to a call of `run`. `add_flags(sub,
-// options)` adds the flags that users can set.
+// Adds a subcommand. A parsed subcommand sets `command` to a call of `run`. `command` must outlive
+// `bench`. `add_flags(sub, options)` adds the flags that users can set.
 template <typename Options, typename AddFlags>
 void AddBench(CLI::App& bench, Command& command, const char* name, const char* text,
               int (*run)(const Options&), AddFlags add_flags) {

@@ -10,9 +10,9 @@ namespace kvcast::bench {
 double Samples::Quantile(double q) const {
   if (values_.empty()) return 0;
   const double rank = std::ceil(q * static_cast<double>(values_.size()));
-  const auto at = static_cast<size_t>(std::max(rank, 1.0)) - 1;
+  const auto index = static_cast<size_t>(std::max(rank, 1.0)) - 1;
   std::vector<double> values = values_;
-  const auto it = values.begin() + static_cast<std::ptrdiff_t>(std::min(at, values.size() - 1));
+  const auto it = values.begin() + static_cast<std::ptrdiff_t>(std::min(index, values.size() - 1));
   std::nth_element(values.begin(), it, values.end());
   return *it;
 }

@@ -23,7 +23,7 @@ from ._vllm_offload_seams import SeamError
 _logger = logging.getLogger("vllm.kvcast")
 _RESULTS = {"miss": LookupResult.MISS, "hit": LookupResult.HIT, "pending": LookupResult.HIT_PENDING}
 # Since vLLM 0.33, an event for vLLM's event tracker reports the chunks that a failed store has released.
-_TELLS_FAILED_STORES = "metadata_only" in {field.name for field in fields(OffloadingEvent)}
+_REPORTS_FAILED_STORES = "metadata_only" in {field.name for field in fields(OffloadingEvent)}
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class KvcastOffloadingManager(OffloadingManager):
             num_chunks, [1] * num_groups, policy=policy, page_bytes=1, store_threshold=store_threshold,
             max_tracker_size=max_tracker_size, enable_events=enable_events, rules=rules, compatible=True)
 
-    def _use(self, keys: Collection[bytes], req_context) -> tuple[int, list[int]]:
+    def _number_and_ends(self, keys: Collection[bytes], req_context) -> tuple[int, list[int]]:
         """Return the number of the request, and for each key the tokens of the prefix that ends with its chunk."""
         position = req_context.get_offload_key_position
         return self._number(req_context), [position(key) or 0 for key in keys]
@@ -78,7 +78,7 @@ class KvcastOffloadingManager(OffloadingManager):
 
     def prepare_load(self, keys: Collection[bytes], req_context) -> CPULoadStoreSpec:
         keys = list(keys)
-        return CPULoadStoreSpec(self._own.prepare_load(keys, *self._use(keys, req_context)))
+        return CPULoadStoreSpec(self._own.prepare_load(keys, *self._number_and_ends(keys, req_context)))
 
     def complete_load(self, keys: Collection[bytes], req_context) -> None:
         self._own.complete_load(keys)
@@ -89,14 +89,14 @@ class KvcastOffloadingManager(OffloadingManager):
     def prepare_store(self, keys: Collection[bytes], req_context) -> PrepareStoreOutput | None:
         keys = list(keys)
         try:
-            plan = self._own.prepare_store(keys, *self._use(keys, req_context))
+            plan = self._own.prepare_store(keys, *self._number_and_ends(keys, req_context))
         except kvcast.ExhaustedError:
             return None
         return PrepareStoreOutput(plan["keys"], CPULoadStoreSpec(plan["slots"]), plan["evicted"])
 
     def complete_store(self, keys: Collection[bytes], req_context, success: bool = True) -> None:
         keys = list(keys)
-        if success or not (self._enable_events and _TELLS_FAILED_STORES):
+        if success or not (self._enable_events and _REPORTS_FAILED_STORES):
             self._own.complete_store(keys, success)
             return
         failed = [key for key in dict.fromkeys(keys) if self._own.lookup(key) == "pending"]

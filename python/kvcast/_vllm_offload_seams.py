@@ -94,8 +94,8 @@ def first_difference(policy: str, threshold: int, rules: str, seed: int, calls: 
     driver = _vllm_offload_calls.CallDriver(seed, sides=2)
     for number in range(calls):
         call = driver.next()
-        said, mine = driver.make(call, theirs, 0), driver.make(call, own, 1)
-        if said != mine:
-            return f"call {number}, {call.name}: vLLM {said}, kvcast {mine}"
-        driver.note(call, said)
+        their_result, own_result = driver.make(call, theirs, 0), driver.make(call, own, 1)
+        if their_result != own_result:
+            return f"call {number}, {call.name}: vLLM {their_result}, kvcast {own_result}"
+        driver.note(call, their_result)
     return None

@@ -14,9 +14,9 @@ class KvcastOffloadingWorker(OffloadingWorker):
     def __init__(self, kv_caches: CanonicalKVCaches, num_chunks: int, chunk_bytes: int, blocks_per_chunk: int,
                  backend: str):
         tensors = [cache.tensor for cache in kv_caches.tensors]
-        where = {tensor.device.type for tensor in tensors}
-        if where != {"cpu" if backend == "host" else "cuda"}:
-            raise ValueError(f"kvcast_copies: {backend} cannot copy a KV cache on {', '.join(sorted(where))}")
+        devices = {tensor.device.type for tensor in tensors}
+        if devices != {"cpu" if backend == "host" else "cuda"}:
+            raise ValueError(f"kvcast_copies: {backend} cannot copy a KV cache on {', '.join(sorted(devices))}")
         self._cuda = backend == "cuda"
         self._device = tensors[0].device
         arrays = tensors if self._cuda else [tensor.numpy() for tensor in tensors]

@@ -61,11 +61,11 @@ def _check_publishers(kv_events) -> None:
         raise SeamError("a publisher has no get_publisher_config")
 
 
-def _check_endpoints(stock) -> None:
+def _check_endpoints(publisher_class) -> None:
     for endpoint, (of_rank, bound) in _ENDPOINTS.items():
-        if stock.offset_endpoint_port(endpoint, 2) != of_rank:
+        if publisher_class.offset_endpoint_port(endpoint, 2) != of_rank:
             raise SeamError(f"the endpoint of rank 2 of {endpoint} is not {of_rank}")
-        if stock._is_bind_endpoint(endpoint) != bound:
+        if publisher_class._is_bind_endpoint(endpoint) != bound:
             raise SeamError(f"the publisher zmq does not {'bind' if bound else 'connect to'} {endpoint}")
 
 

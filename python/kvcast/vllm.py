@@ -73,14 +73,13 @@ def register() -> None:
     if not options.publisher:
         return
     logger, version = _logger(), _version()
-    why = _take_over(options)
-    if why is None:
+    reason = _take_over(options)
+    if reason is None:
         return
-    line = (f"kvcast: vLLM {version} does not fit this plug-in (tested: {', '.join(TESTED)}): {why}; "
-            "vLLM's own publisher stays")
+    line = f"kvcast: vLLM {version} does not fit this plug-in (tested: {', '.join(TESTED)}): {reason}"
     if options.protects:
-        raise RuntimeError(f"{line} out of use too, because it has no CURVE and no hashes-only mode")
-    logger.warning("%s", line)
+        raise RuntimeError(f"{line}; vLLM's own publisher has no CURVE and no hashes-only mode")
+    logger.warning("%s; vLLM's own publisher stays in use", line)
 
 
 def _take_over(options: Options) -> str | None:

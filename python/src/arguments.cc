@@ -49,11 +49,11 @@ template <typename Source, typename Target>
 void CopyElements(const Py_buffer& view, std::vector<Target>& out) {
   const auto count = static_cast<size_t>(view.shape[0]);
   const Py_ssize_t stride = view.strides == nullptr ? view.itemsize : view.strides[0];
-  const char* at = static_cast<const char*>(view.buf);
+  const char* element = static_cast<const char*>(view.buf);
   out.resize(count);
-  for (size_t i = 0; i < count; ++i, at += stride) {
+  for (size_t i = 0; i < count; ++i, element += stride) {
     Source value;
-    std::memcpy(&value, at, sizeof(value));
+    std::memcpy(&value, element, sizeof(value));
     out[i] = static_cast<Target>(value);
   }
 }
@@ -89,10 +89,10 @@ bool IsDigests(const Py_buffer& view) {
 void ReadDigests(const Py_buffer& view, std::vector<BlockHash>& out) {
   std::vector<uint8_t> row(static_cast<size_t>(view.shape[1]));
   for (Py_ssize_t i = 0; i < view.shape[0]; ++i) {
-    const auto* at = static_cast<const uint8_t*>(view.buf) + i * view.strides[0];
+    const auto* source = static_cast<const uint8_t*>(view.buf) + i * view.strides[0];
     for (uint8_t& byte : row) {
-      byte = *at;
-      at += view.strides[1];
+      byte = *source;
+      source += view.strides[1];
     }
     out.push_back(BlockHash::FromBytes(row));
   }
@@ -108,7 +108,7 @@ Py_ssize_t FirstNegative(std::span<const int64_t> values) {
   return i;
 }
 
-std::string At(const std::string& name, Py_ssize_t i) {
+std::string ElementName(const std::string& name, Py_ssize_t i) {
   return name + "[" + std::to_string(i) + "]";
 }
 
@@ -143,14 +143,14 @@ TokenArgument::TokenArgument(py::handle object, const std::string& name) {
     tokens_ = ReadIntegers<TokenId>(CheckShape(buffer_.view(), name), type, owned_);
     // An unsigned element of 64 bits above 2^63 - 1 is negative here.
     if (const Py_ssize_t i = FirstNegative(tokens_); i >= 0) {
-      ThrowInvalid(At(name, i) + ": a token id must be from 0 to 2^63 - 1");
+      ThrowInvalid(ElementName(name, i) + ": a token id must be from 0 to 2^63 - 1");
     }
     return;
   }
   ForEach(object, name, [&](Py_ssize_t i, const py::object& item) {
-    const auto value = IntegerOf(item, At(name, i));
+    const auto value = IntegerOf(item, ElementName(name, i));
     if (value.negative || value.magnitude > INT64_MAX) {
-      ThrowInvalid(At(name, i) + ": a token id must be from 0 to 2^63 - 1");
+      ThrowInvalid(ElementName(name, i) + ": a token id must be from 0 to 2^63 - 1");
     }
     owned_.push_back(static_cast<TokenId>(value.magnitude));
   });
@@ -179,7 +179,7 @@ HashArgument::HashArgument(py::handle object, const std::string& name) {
 void HashArgument::ReadSequence(py::handle object, const std::string& name) {
   bool only_unsigned = true;
   ForEach(object, name, [&](Py_ssize_t i, const py::object& item) {
-    hashes_.push_back(HashOf(item, At(name, i)));
+    hashes_.push_back(HashOf(item, ElementName(name, i)));
     only_unsigned &= hashes_.back().form() == BlockHash::Form::kUnsigned;
   });
   if (!only_unsigned) return;

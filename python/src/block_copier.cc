@@ -43,25 +43,25 @@ struct TensorForm {
   int64_t stride = 0;  // bytes from row to row
 };
 
-TensorForm FormOfHost(const Buffer& buffer, const std::string& at) {
+TensorForm FormOfHost(const Buffer& buffer, const std::string& argument) {
   const Py_buffer& view = buffer.view();
   // ctypes arrays give no strides: they are contiguous.
   const bool contiguous = view.strides == nullptr || (view.ndim == 2 && view.strides[1] == 1);
   if (view.ndim != 2 || view.itemsize != 1 || !contiguous) {
-    ThrowInvalid(at + ": must have 2 dimensions, elements of 1 byte and contiguous rows");
+    ThrowInvalid(argument + ": must have 2 dimensions, elements of 1 byte and contiguous rows");
   }
   const int64_t stride = view.strides == nullptr ? view.shape[1] : view.strides[0];
   return {reinterpret_cast<uintptr_t>(view.buf), view.shape[0], view.shape[1], stride};
 }
 
-TensorForm ReadCudaForm(const py::object& object, const std::string& at) {
+TensorForm ReadCudaForm(const py::object& object, const std::string& argument) {
   if (!py::hasattr(object, "__cuda_array_interface__")) {
-    ThrowType(at + ": must have __cuda_array_interface__");
+    ThrowType(argument + ": must have __cuda_array_interface__");
   }
   const auto form = object.attr("__cuda_array_interface__").cast<py::dict>();
   for (const char* const name : {"shape", "typestr", "data"}) {
     if (!form.contains(name)) {
-      ThrowInvalid(at + ": __cuda_array_interface__ has no " + name);
+      ThrowInvalid(argument + ": __cuda_array_interface__ has no " + name);
     }
   }
   const auto shape = form["shape"].cast<std::vector<int64_t>>();
@@ -72,44 +72,45 @@ TensorForm ReadCudaForm(const py::object& object, const std::string& at) {
   }
   if (shape.size() != 2 || type.empty() || type.back() != '1' ||
       (strides && (strides->size() != 2 || strides->back() != 1))) {
-    ThrowInvalid(at + ": must have 2 dimensions, elements of 1 byte and contiguous rows");
+    ThrowInvalid(argument + ": must have 2 dimensions, elements of 1 byte and contiguous rows");
   }
   const auto data = form["data"].cast<std::pair<uintptr_t, bool>>();
-  if (data.second) ThrowInvalid(at + ": must be writable");
+  if (data.second) ThrowInvalid(argument + ": must be writable");
   return {data.first, shape[0], shape[1], strides ? strides->front() : shape[1]};
 }
 
-TensorForm FormOfCuda(const py::object& object, const std::string& at) {
+TensorForm FormOfCuda(const py::object& object, const std::string& argument) {
   try {
-    return ReadCudaForm(object, at);
+    return ReadCudaForm(object, argument);
   } catch (const py::cast_error&) {
-    ThrowInvalid(at + ": has a wrong __cuda_array_interface__");
+    ThrowInvalid(argument + ": has a wrong __cuda_array_interface__");
   }
 }
 
-Tensor TensorOf(py::handle item, bool cuda, const std::string& at) {
+Tensor TensorOf(py::handle item, bool cuda, const std::string& argument) {
   Tensor tensor;
-  std::optional<int64_t> used;
+  std::optional<int64_t> copied_bytes;
   if (py::isinstance<py::tuple>(item)) {
     const auto pair = py::reinterpret_borrow<py::tuple>(item);
-    if (pair.size() != 2) ThrowInvalid(at + ": must be a tensor or (tensor, bytes per row)");
+    if (pair.size() != 2) ThrowInvalid(argument + ": must be a tensor or (tensor, bytes per row)");
     tensor.object = pair[0];
-    const auto bytes = IntegerOf(pair[1], at);
+    const auto bytes = IntegerOf(pair[1], argument);
     if (bytes.negative || bytes.magnitude > INT64_MAX) {
-      ThrowInvalid(at + ": the bytes per row must be positive");
+      ThrowInvalid(argument + ": the bytes per row must be from 1 to the bytes of a row");
     }
-    used = static_cast<int64_t>(bytes.magnitude);
+    copied_bytes = static_cast<int64_t>(bytes.magnitude);
   } else {
     tensor.object = py::reinterpret_borrow<py::object>(item);
   }
   if (!cuda && !tensor.buffer.Open(tensor.object, PyBUF_STRIDED | PyBUF_WRITABLE)) {
-    ThrowType(at + ": must be a writable buffer");
+    ThrowType(argument + ": must be a writable buffer");
   }
-  const TensorForm form = cuda ? FormOfCuda(tensor.object, at) : FormOfHost(tensor.buffer, at);
-  const int64_t row_bytes = used.value_or(form.row_bytes);
+  const TensorForm form =
+      cuda ? FormOfCuda(tensor.object, argument) : FormOfHost(tensor.buffer, argument);
+  const int64_t row_bytes = copied_bytes.value_or(form.row_bytes);
   if (row_bytes < 1 || row_bytes > form.row_bytes || form.stride < form.row_bytes ||
       row_bytes > kMaxChunkBytes) {
-    ThrowInvalid(at + ": the bytes per row must be from 1 to the bytes of a row");
+    ThrowInvalid(argument + ": the bytes per row must be from 1 to the bytes of a row");
   }
   tensor.num_blocks = form.rows;
   tensor.part.base = reinterpret_cast<std::byte*>(form.address);
@@ -267,12 +268,12 @@ class Copier {
       TransferGroupConfig config;
       config.blocks_per_chunk = static_cast<uint32_t>(options.blocks_per_chunk);
       for (const py::handle item : group) {
-        const std::string at = "groups[" + std::to_string(configs.size()) + "][" +
-                               std::to_string(config.layout.parts.size()) + "]";
-        tensors_.push_back(TensorOf(item, cuda_, at));
+        const std::string argument = "groups[" + std::to_string(configs.size()) + "][" +
+                                     std::to_string(config.layout.parts.size()) + "]";
+        tensors_.push_back(TensorOf(item, cuda_, argument));
         const Tensor& tensor = tensors_.back();
         if (!config.layout.parts.empty() && config.layout.num_blocks != tensor.num_blocks) {
-          ThrowInvalid(at + ": the tensors of a group must have the same number of blocks");
+          ThrowInvalid(argument + ": the tensors of a group must have the same number of blocks");
         }
         config.layout.num_blocks = tensor.num_blocks;
         config.layout.parts.push_back(tensor.part);
@@ -321,7 +322,8 @@ class Copier {
       const int64_t first = firsts[group] % blocks_per_chunk_;
       const int64_t per_chunk =
           (block_bytes_[group] * blocks_per_chunk_ + slot_bytes_ - 1) / slot_bytes_;
-      if (size > std::ssize(blocks)) ThrowInvalid("group_sizes: there are fewer blocks");
+      if (size > std::ssize(blocks))
+        ThrowInvalid("group_sizes: the sum exceeds the number of blocks");
       const int64_t chunks = (first + size + blocks_per_chunk_ - 1) / blocks_per_chunk_;
       if (chunks > std::ssize(slots) / per_chunk) ThrowInvalid("slots: there are too few slots");
       const auto count = static_cast<size_t>(chunks * per_chunk);
@@ -331,7 +333,7 @@ class Copier {
       slots = slots.subspan(count);
     }
     if (!blocks.empty() || !slots.empty()) {
-      ThrowInvalid("group_sizes: there are more blocks or slots");
+      ThrowInvalid("group_sizes: blocks or slots has more elements than the groups need");
     }
   }
 
@@ -344,7 +346,7 @@ class Copier {
 };
 
 constexpr char kDoc[] =
-    R"(Copies KV blocks between tensors of the engine and host memory of its own.
+    R"(Copies KV blocks between tensors of the engine and host memory that this object owns.
 
 groups: by KV-cache group, the tensors of its layers: two dimensions (num_blocks, bytes), elements
 of 1 byte, contiguous rows. An item is a tensor, or (tensor, bytes of a row that are copied).

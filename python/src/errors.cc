@@ -71,7 +71,9 @@ void ThrowType(const std::string& message) { Raise(PyExc_TypeError, message); }
 void ThrowInvalid(const std::string& message) {
   Raise(ClassOf(StatusCode::kInvalidArgument), message);
 }
-void ThrowClosed(const char* what) { Raise(closed_error, std::string(what) + " is closed"); }
+void ThrowClosed(const char* class_name) {
+  Raise(closed_error, std::string(class_name) + " is closed");
+}
 
 void AddErrors(py::module_& module) {
   PyObject* const base = MakeClass(module, "KvcastError", "Base class of the errors of kvcast.",

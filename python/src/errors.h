@@ -16,8 +16,8 @@ namespace kvcast::python {
 [[noreturn]] void Throw(const Status& status);
 [[noreturn]] void ThrowType(const std::string& message);     // TypeError
 [[noreturn]] void ThrowInvalid(const std::string& message);  // kvcast.InvalidArgumentError
-// kvcast.ClosedError. `what`: the name of the class.
-[[noreturn]] void ThrowClosed(const char* what);
+// kvcast.ClosedError.
+[[noreturn]] void ThrowClosed(const char* class_name);
 
 inline void Check(const Status& status) {
   if (!status.ok()) Throw(status);
@@ -28,8 +28,8 @@ T Take(Result<T> result) {
   return std::move(result).value();
 }
 
-// Releases the GIL in its lifetime. If the interpreter ends meanwhile, the destructor of a daemon
-// thread never returns.
+// Releases the GIL during the lifetime of this object. If the interpreter ends meanwhile, the
+// destructor never returns in a daemon thread.
 class GilRelease {
  public:
   GilRelease() : state_(PyEval_SaveThread()) {}

@@ -15,16 +15,17 @@ namespace py = pybind11;
 namespace kvcast::python {
 namespace {
 
-std::optional<int64_t> OptionalInteger(py::handle object, const std::string& at) {
+std::optional<int64_t> OptionalInteger(py::handle object, const std::string& argument) {
   if (object.is_none()) return std::nullopt;
-  const Integer value = IntegerOf(object, at);
-  if (!value.negative && value.magnitude > INT64_MAX) ThrowInvalid(at + ": must be below 2^63");
+  const Integer value = IntegerOf(object, argument);
+  if (!value.negative && value.magnitude > INT64_MAX)
+    ThrowInvalid(argument + ": must be below 2^63");
   return static_cast<int64_t>(value.magnitude);
 }
 
-std::optional<std::string> OptionalText(py::handle object, const std::string& at) {
+std::optional<std::string> OptionalText(py::handle object, const std::string& argument) {
   if (object.is_none()) return std::nullopt;
-  return TextOf(object, at);
+  return TextOf(object, argument);
 }
 
 void ReadExtraKeys(py::handle object, BlockStored& event) {
@@ -188,7 +189,7 @@ void AddStored(py::module_& module) {
 
 void AddRemoved(py::module_& module) {
   py::class_<BlockRemoved>(module, "BlockRemoved",
-                           R"(Blocks of which one copy each is no longer reusable. Immutable.
+                           R"(Blocks that each lost one reusable copy. Immutable.
 
 block_hashes: as in BlockStored. medium: the tier; None means the GPU. group_idx: the KV-cache
 group, or None.)")
@@ -265,11 +266,11 @@ BlockStored MakeStored(const py::object& block_hashes, const py::object& token_i
   return event;
 }
 
-Event EventOf(py::handle object, const std::string& at) {
+Event EventOf(py::handle object, const std::string& argument) {
   if (py::isinstance<BlockStored>(object)) return object.cast<const BlockStored&>();
   if (py::isinstance<BlockRemoved>(object)) return object.cast<const BlockRemoved&>();
   if (py::isinstance<AllBlocksCleared>(object)) return object.cast<const AllBlocksCleared&>();
-  ThrowType(at + ": must be a BlockStored, BlockRemoved or AllBlocksCleared");
+  ThrowType(argument + ": must be a BlockStored, BlockRemoved or AllBlocksCleared");
 }
 
 std::vector<Event> EventsOf(py::handle events) {

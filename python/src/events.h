@@ -11,8 +11,8 @@
 namespace kvcast::python {
 
 // Returns the event in a Python object BlockStored, BlockRemoved or AllBlocksCleared. TypeError:
-// the object is of another class. `at` begins the message.
-Event EventOf(pybind11::handle object, const std::string& at);
+// the object is of another class. `argument` begins the message.
+Event EventOf(pybind11::handle object, const std::string& argument);
 std::vector<Event> EventsOf(pybind11::handle events);
 
 // Makes a store from the arguments of the class BlockStored. The other members are keyword

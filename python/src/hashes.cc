@@ -116,17 +116,18 @@ double TimeOfHashes(const py::object& tokens, int64_t block_size, int64_t repeat
 std::vector<MultimodalItem> MultimodalItemsOf(py::handle items) {
   std::vector<MultimodalItem> read;
   for (const py::handle item : items) {
-    const std::string at = "mm_items[" + std::to_string(read.size()) + "]";
+    const std::string item_name = "mm_items[" + std::to_string(read.size()) + "]";
     if (!PyTuple_Check(item.ptr()) || PyTuple_GET_SIZE(item.ptr()) != 3) {
-      ThrowType(at + ": must be a tuple (identifier, offset, length)");
+      ThrowType(item_name + ": must be a tuple (identifier, offset, length)");
     }
     const auto parts = py::reinterpret_borrow<py::tuple>(item);
-    const Integer offset = IntegerOf(parts[1], at + ": offset");
-    const Integer length = IntegerOf(parts[2], at + ": length");
+    const Integer offset = IntegerOf(parts[1], item_name + ": offset");
+    const Integer length = IntegerOf(parts[2], item_name + ": length");
     const bool valid = !offset.negative && !length.negative && offset.magnitude <= INT64_MAX &&
                        length.magnitude <= INT64_MAX && length.magnitude > 0;
-    if (!valid) ThrowInvalid(at + ": the offset must be 0 to 2^63-1, and the length 1 to 2^63-1");
-    read.push_back({.identifier = TextOf(parts[0], at + ": identifier"),
+    if (!valid)
+      ThrowInvalid(item_name + ": the offset must be 0 to 2^63-1, and the length 1 to 2^63-1");
+    read.push_back({.identifier = TextOf(parts[0], item_name + ": identifier"),
                     .offset = static_cast<int64_t>(offset.magnitude),
                     .length = static_cast<int64_t>(length.magnitude)});
   }

@@ -18,8 +18,9 @@ namespace kvcast::python {
 template <typename T>
 class Holder {
  public:
-  // `what`: name of the class, for ClosedError.
-  Holder(const char* what, std::unique_ptr<T> object) : what_(what), object_(std::move(object)) {}
+  // `class_name`: for the text of ClosedError.
+  Holder(const char* class_name, std::unique_ptr<T> object)
+      : class_name_(class_name), object_(std::move(object)) {}
   ~Holder() {
     if (object_ != nullptr) Close();
   }
@@ -36,7 +37,7 @@ class Holder {
       const Exit exit{*this};
       result.emplace(work(*object_));
     });
-    if (!result) ThrowClosed(what_);
+    if (!result) ThrowClosed(class_name_);
     return std::move(*result);
   }
   // Like Call. At most one CallAlone runs at a time.
@@ -80,7 +81,7 @@ class Holder {
     if (--calls_ == 0) idle_.NotifyAll();
   }
 
-  const char* const what_;
+  const char* const class_name_;
   std::unique_ptr<T> object_;
   Mutex alone_;
   Mutex mutex_;

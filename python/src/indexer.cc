@@ -83,8 +83,8 @@ class Indexer {
     Check(WithoutGil([&] { return indexer_.Reset(name, parsed); }));
   }
   OverlapScores Find(const QueryArguments& arguments) const {
-    LocalAnswers found = Take(WithoutGil([&] { return indexer_.Find(arguments.query()); }));
-    return OverlapScores(std::move(found.answers), std::move(found.keys), block_size_);
+    LocalAnswers result = Take(WithoutGil([&] { return indexer_.Find(arguments.query()); }));
+    return OverlapScores(std::move(result.answers), std::move(result.keys), block_size_);
   }
   py::dict Status(const std::string& name) const;
   py::list Groups(const std::string& name) const;
@@ -205,7 +205,7 @@ wrong type, InvalidArgumentError for a wrong value, and NotFoundError if no sour
 PyObject* any_find_matches = nullptr;
 
 // True: the call has one keyword argument, and the argument has this name.
-bool IsOnly(PyObject* names, const char* name) {
+bool IsOnlyKeyword(PyObject* names, const char* name) {
   if (names == nullptr || PyTuple_GET_SIZE(names) != 1) return false;
   const char* const text = PyUnicode_AsUTF8(PyTuple_GET_ITEM(names, 0));
   return text != nullptr && std::strcmp(text, name) == 0;
@@ -221,7 +221,7 @@ PyObject* FindMatchesFast(PyObject* self, PyObject* const* arguments, Py_ssize_t
     if (count == 1 && names == nullptr && !prompt.is_none()) {
       return py::cast(indexer.Find(QueryArguments::OfHashes(prompt))).release().ptr();
     }
-    if (count == 0 && IsOnly(names, "token_ids") && !prompt.is_none()) {
+    if (count == 0 && IsOnlyKeyword(names, "token_ids") && !prompt.is_none()) {
       return py::cast(indexer.Find(QueryArguments::OfTokens(prompt))).release().ptr();
     }
   } catch (...) {
@@ -296,7 +296,7 @@ void AddIndexer(py::module_& module) {
            "Return the known KV-cache groups of a source by group_idx, as a list of dicts with "
            "sizes in tokens. Raises NotFoundError for an unknown source.")
       .def("reclaim", &Indexer::Reclaim,
-           "Free the memory of dropped blocks. One pass over the index or more.");
+           "Free the memory of dropped blocks. Makes one or more passes over the index.");
   AddQueries(type);
 }
 

@@ -30,19 +30,19 @@ std::shared_ptr<const LocalView> LocalIndexer::view() const {
   return view_;
 }
 
-Result<std::shared_ptr<LocalSource>> LocalIndexer::Of(std::string_view name) const {
-  const auto now = view();
-  const auto it = now->by_name.find(name);
-  if (it != now->by_name.end()) return it->second;
+Result<std::shared_ptr<LocalSource>> LocalIndexer::SourceOf(std::string_view name) const {
+  const auto current = view();
+  const auto it = current->by_name.find(name);
+  if (it != current->by_name.end()) return it->second;
   return Status(StatusCode::kNotFound, "source: unknown source " + Quoted(name));
 }
 
 bool LocalIndexer::Has(std::string_view name) const { return view()->by_name.contains(name); }
 
 SourceStatus LocalIndexer::StatusOf(WorkerId worker) const {
-  const auto now = view();
-  const auto it = now->by_id.find(worker);
-  if (it == now->by_id.end()) return {};
+  const auto current = view();
+  const auto it = current->by_id.find(worker);
+  if (it == current->by_id.end()) return {};
   const MutexLock lock(it->second->status_mutex);
   return it->second->status;
 }
@@ -79,7 +79,7 @@ Status LocalIndexer::Add(const WorkerRegistration& registration) {
 
 Status LocalIndexer::Remove(std::string_view name) {
   const MutexLock admin(admin_mutex_);
-  const auto found = Of(name);
+  const auto found = SourceOf(name);
   if (!found.ok()) return found.status();
   const auto& source = *found;
   auto next = std::make_shared<LocalView>(*view());
@@ -112,7 +112,7 @@ void LocalIndexer::Drop(LocalSource& source, ResetReason reason) {
 
 Result<LocalApplied> LocalIndexer::Apply(std::string_view name, std::span<const uint8_t> payload,
                                          std::optional<uint64_t> seq) {
-  const auto found = Of(name);
+  const auto found = SourceOf(name);
   if (!found.ok()) return found.status();
   LocalSource& source = **found;
   if (seq && *seq == UINT64_MAX) {
@@ -155,7 +155,7 @@ Result<LocalApplied> LocalIndexer::Apply(std::string_view name, std::span<const 
 }
 
 Status LocalIndexer::Reset(std::string_view name, ResetReason reason) {
-  const auto found = Of(name);
+  const auto found = SourceOf(name);
   if (!found.ok()) return found.status();
   LocalSource& source = **found;
   const MutexLock order(source.order);
@@ -164,9 +164,9 @@ Status LocalIndexer::Reset(std::string_view name, ResetReason reason) {
 }
 
 Result<LocalAnswers> LocalIndexer::Find(const router::Query& query) const {
-  const auto now = view();
+  const auto current = view();
   router::SourceList sources;
-  for (const auto& source : now->sources) {
+  for (const auto& source : current->sources) {
     const bool serves = query.model.empty() || source->ingest->model() == query.model;
     if (serves) sources.push_back(source->ingest);
   }
@@ -175,19 +175,19 @@ Result<LocalAnswers> LocalIndexer::Find(const router::Query& query) const {
   }
   auto answers = queries_.Answer(query, sources);
   if (!answers.ok()) return answers.status();
-  LocalAnswers found{.answers = std::move(answers).value(), .keys = {}};
-  found.keys.reserve(found.answers.size());
-  for (router::QueryAnswer& answer : found.answers) {
-    const auto it = now->by_id.find(answer.match.worker);
-    found.keys.emplace_back(it->second, &it->second->key);  // keeps the source alive
+  LocalAnswers result{.answers = std::move(answers).value(), .keys = {}};
+  result.keys.reserve(result.answers.size());
+  for (router::QueryAnswer& answer : result.answers) {
+    const auto it = current->by_id.find(answer.match.worker);
+    result.keys.emplace_back(it->second, &it->second->key);  // keeps the source alive
     const MutexLock lock(it->second->status_mutex);
     if (!it->second->numbered) answer.reason += ": apply got no sequence number";
   }
-  return found;
+  return result;
 }
 
 Result<SourceStatus> LocalIndexer::status(std::string_view name) const {
-  const auto found = Of(name);
+  const auto found = SourceOf(name);
   if (!found.ok()) return found.status();
   const MutexLock lock((*found)->status_mutex);
   SourceStatus status = (*found)->status;
@@ -196,7 +196,7 @@ Result<SourceStatus> LocalIndexer::status(std::string_view name) const {
 }
 
 Result<std::vector<GroupSpec>> LocalIndexer::groups(std::string_view name) const {
-  const auto found = Of(name);
+  const auto found = SourceOf(name);
   if (!found.ok()) return found.status();
   return index_.Groups((*found)->ingest->id());
 }

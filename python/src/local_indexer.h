@@ -82,7 +82,7 @@ class LocalIndexer {
 
  private:
   std::shared_ptr<const LocalView> view() const;
-  Result<std::shared_ptr<LocalSource>> Of(std::string_view name) const;
+  Result<std::shared_ptr<LocalSource>> SourceOf(std::string_view name) const;
   SourceStatus StatusOf(WorkerId worker) const;
   static void Drop(LocalSource& source, ResetReason reason) KV_REQUIRES(source.order);
   static void ShowStatus(LocalSource& source) KV_REQUIRES(source.order);

@@ -200,11 +200,11 @@ bytes), then the KV-cache group as 4 bytes, big-endian.
 capacity_bytes: size of the host memory. chunk_bytes: bytes of one chunk, by group.
 policy: "lru" or "arc". page_bytes: slots begin at its multiples; a power of 2.
 slot_bytes: 0: the greatest common divisor of the chunk sizes, in pages.
-evict_ahead_bytes: bytes to evict beyond the need. store_threshold: requests that must look up (or,
-from rules "v0.32" on, offer) a chunk before it is stored. max_tracker_size: maximum number of keys
-with a count for store_threshold. enable_events: False: take_events returns nothing. rules: the vLLM
-release: "v0.33", "v0.32", "2026-08", "2026-05" or "v0.21". compatible: True behaves as vLLM's manager
-in every case.
+evict_ahead_bytes: additional bytes to evict whenever an eviction is necessary.
+store_threshold: requests that must look up (or, from rules "v0.32" on, offer) a chunk before it is
+stored. max_tracker_size: maximum number of keys with a count for store_threshold.
+enable_events: False: take_events returns nothing. rules: the vLLM release: "v0.33", "v0.32",
+"2026-08", "2026-05" or "v0.21". compatible: True behaves as vLLM's manager in every case.
 
 Thread-safe: a lock orders the calls. Raises InvalidArgumentError for a wrong value.)";
 

@@ -11,12 +11,13 @@ namespace py = pybind11;
 
 namespace kvcast::python {
 
-OffloadKey OffloadKeyOf(py::handle object, const std::string& at) {
-  if (!PyBytes_Check(object.ptr())) ThrowType(at + ": a key must be bytes");
+OffloadKey OffloadKeyOf(py::handle object, const std::string& argument) {
+  if (!PyBytes_Check(object.ptr())) ThrowType(argument + ": a key must be bytes");
   const char* const data = PyBytes_AS_STRING(object.ptr());
   const auto key = ParseOffloadKey({reinterpret_cast<const uint8_t*>(data),
                                     static_cast<size_t>(PyBytes_GET_SIZE(object.ptr()))});
-  if (!key.ok()) ThrowInvalid(at + ": a key must have 5 to 36 bytes: the hash, then the group");
+  if (!key.ok())
+    ThrowInvalid(argument + ": a key must have 5 to 36 bytes: the hash, then the group");
   return *key;
 }
 

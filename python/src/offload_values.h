@@ -15,9 +15,9 @@
 namespace kvcast::python {
 
 // A key in the engine's byte form: the bytes of the hash, then the group as 4 bytes, big-endian.
-// TypeError: the object is not bytes. InvalidArgumentError: a wrong length. `at` begins the
+// TypeError: the object is not bytes. InvalidArgumentError: a wrong length. `argument` begins the
 // message.
-OffloadKey OffloadKeyOf(pybind11::handle object, const std::string& at);
+OffloadKey OffloadKeyOf(pybind11::handle object, const std::string& argument);
 std::vector<OffloadKey> OffloadKeysOf(pybind11::handle keys);
 pybind11::bytes ToPython(const OffloadKey& key);
 pybind11::list ToPython(const std::vector<OffloadKey>& keys);

@@ -10,7 +10,7 @@ Status Invalid(const std::string& text) { return {StatusCode::kInvalidArgument, 
 
 }  // namespace
 
-Result<CacheRequest*> OwnedScheduler::Of(uint64_t id) {
+Result<CacheRequest*> OwnedScheduler::RequestOf(uint64_t id) {
   const auto it = requests_.find(id);
   if (it != requests_.end()) return it->second.get();
   return Status(StatusCode::kNotFound, "request_id: unknown request " + std::to_string(id));
@@ -30,7 +30,7 @@ Status OwnedScheduler::Add(uint64_t id, CacheRequest request,
 }
 
 Status OwnedScheduler::Append(uint64_t id, std::span<const TokenId> tokens) {
-  const auto found = Of(id);
+  const auto found = RequestOf(id);
   if (!found.ok()) return found.status();
   CacheRequest& request = **found;
   request.tokens.insert(request.tokens.end(), tokens.begin(), tokens.end());
@@ -39,7 +39,7 @@ Status OwnedScheduler::Append(uint64_t id, std::span<const TokenId> tokens) {
 }
 
 Result<OffloadMatch> OwnedScheduler::Match(uint64_t id, int64_t local_tokens, int64_t now_ms) {
-  const auto found = Of(id);
+  const auto found = RequestOf(id);
   if (!found.ok()) return found.status();
   if (local_tokens < 0 || local_tokens > std::ssize((*found)->tokens)) {
     return Invalid("local_tokens: must be from 0 to the tokens of the request");
@@ -49,7 +49,7 @@ Result<OffloadMatch> OwnedScheduler::Match(uint64_t id, int64_t local_tokens, in
 
 Status OwnedScheduler::UpdateAfterAlloc(uint64_t id, int64_t external_tokens,
                                         std::span<const std::vector<BlockId>> tables) {
-  const auto found = Of(id);
+  const auto found = RequestOf(id);
   if (!found.ok()) return found.status();
   if (tables.size() != groups_) return Invalid("tables: must have one list per group");
   return scheduler_->UpdateAfterAlloc(OffloadRequestId(id), external_tokens, tables);
@@ -58,24 +58,24 @@ Status OwnedScheduler::UpdateAfterAlloc(uint64_t id, int64_t external_tokens,
 Status OwnedScheduler::CheckStep(const OwnedStep& step) {
   std::set<uint64_t> seen;
   for (const auto& scheduled : step.scheduled) {
-    const auto found = Of(scheduled.request);
+    const auto found = RequestOf(scheduled.request);
     if (!found.ok()) return found.status();
-    const std::string at = "scheduled: request " + std::to_string(scheduled.request);
-    if (!seen.insert(scheduled.request).second) return Invalid(at + " occurs twice");
+    const std::string request_name = "scheduled: request " + std::to_string(scheduled.request);
+    if (!seen.insert(scheduled.request).second) return Invalid(request_name + " occurs twice");
     const int64_t tokens = std::ssize((*found)->tokens);
     const bool fits = scheduled.computed_tokens >= 0 && scheduled.scheduled_tokens >= 0 &&
                       scheduled.computed_tokens <= tokens &&
                       scheduled.scheduled_tokens <= tokens - scheduled.computed_tokens;
-    if (!fits) return Invalid(at + " has " + std::to_string(tokens) + " tokens");
+    if (!fits) return Invalid(request_name + " has " + std::to_string(tokens) + " tokens");
     if (!scheduled.new_blocks.empty() && scheduled.new_blocks.size() != groups_) {
-      return Invalid(at + ": new_blocks must be empty, or have one list per group");
+      return Invalid(request_name + ": new_blocks must be empty, or have one list per group");
     }
   }
   for (const OffloadRequestId id : step.preempted) {
-    if (const auto found = Of(id.value); !found.ok()) return found.status();
+    if (const auto found = RequestOf(id.value); !found.ok()) return found.status();
   }
   for (const OffloadStep::Tail& tail : step.tails) {
-    if (const auto found = Of(tail.request.value); !found.ok()) return found.status();
+    if (const auto found = RequestOf(tail.request.value); !found.ok()) return found.status();
     if (tail.group.value >= groups_) return Invalid("tails: the group does not exist");
     if (tail.boundary < 0) return Invalid("tails: the boundary must be at least 0");
   }
@@ -94,7 +94,7 @@ Result<OffloadPlan> OwnedScheduler::BuildStep(const OwnedStep& owned) {
   }
   OffloadPlan plan = scheduler_->BuildStep(
       {.scheduled = scheduled, .preempted = owned.preempted, .tails = owned.tails});
-  DropForgotten();
+  EraseUnborrowedRequests();
   return plan;
 }
 
@@ -107,12 +107,12 @@ Result<OffloadArrivals> OwnedScheduler::OnCompletions(
   }
   OffloadArrivals arrivals;
   scheduler_->OnCompletions(completions, arrivals);
-  DropForgotten();
+  EraseUnborrowedRequests();
   return arrivals;
 }
 
 Result<bool> OwnedScheduler::Finish(uint64_t id, int64_t computed_tokens, bool aborted) {
-  const auto found = Of(id);
+  const auto found = RequestOf(id);
   if (!found.ok()) return found.status();
   if (computed_tokens < 0 || computed_tokens > std::ssize((*found)->tokens)) {
     return Invalid("computed_tokens: must be from 0 to the tokens of the request");
@@ -120,7 +120,7 @@ Result<bool> OwnedScheduler::Finish(uint64_t id, int64_t computed_tokens, bool a
   return scheduler_->RequestFinished(OffloadRequestId(id), computed_tokens, aborted);
 }
 
-void OwnedScheduler::DropForgotten() {
+void OwnedScheduler::EraseUnborrowedRequests() {
   std::erase_if(requests_, [this](const auto& entry) {
     return !scheduler_->InspectRequest(OffloadRequestId(entry.first));
   });

@@ -58,9 +58,9 @@ class OwnedScheduler {
   size_t groups() const { return groups_; }
 
  private:
-  Result<CacheRequest*> Of(uint64_t id);
+  Result<CacheRequest*> RequestOf(uint64_t id);
   Status CheckStep(const OwnedStep& step);
-  void DropForgotten();
+  void EraseUnborrowedRequests();
 
   // Destroyed after the scheduler, which borrows the requests.
   std::unordered_map<uint64_t, std::unique_ptr<CacheRequest>> requests_;

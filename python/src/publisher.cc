@@ -120,16 +120,16 @@ class EventPublisher {
     return holder_.Call([](Publisher& publisher) { return publisher.replay_endpoint(); });
   }
   py::dict Counters() {
-    const auto now = holder_.Call([](Publisher& publisher) { return publisher.counters(); });
+    const auto counters = holder_.Call([](Publisher& publisher) { return publisher.counters(); });
     py::dict dict;
-    dict["batches"] = now.batches;
-    dict["bytes"] = now.bytes;
-    dict["heartbeats"] = now.heartbeats;
-    dict["encode_errors"] = now.encode_errors;
-    dict["live_dropped"] = now.live_dropped;
-    dict["replay_requests"] = now.replay_requests;
-    dict["replay_batches"] = now.replay_batches;
-    dict["replay_rejects"] = now.replay_rejects;
+    dict["batches"] = counters.batches;
+    dict["bytes"] = counters.bytes;
+    dict["heartbeats"] = counters.heartbeats;
+    dict["encode_errors"] = counters.encode_errors;
+    dict["live_dropped"] = counters.live_dropped;
+    dict["replay_requests"] = counters.replay_requests;
+    dict["replay_batches"] = counters.replay_batches;
+    dict["replay_rejects"] = counters.replay_rejects;
     return dict;
   }
 
@@ -232,7 +232,7 @@ one of these errors publishes nothing, but uses a sequence number.)")
       .def("add", &EventPublisher::Add, py::arg("events"), py::arg("ts") = py::none(),
            "Queue events for the next batch. Without a batch within flush_ms, they are published "
            "in a batch of their own.")
-      .def("flush", &EventPublisher::Flush, "Publish the queued events of add.");
+      .def("flush", &EventPublisher::Flush, "Publish the events that add has queued.");
 }
 
 }  // namespace

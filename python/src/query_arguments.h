@@ -12,7 +12,8 @@
 
 namespace kvcast::python {
 
-// InvalidArgumentError: `text`, the argument `name`, is longer than a text of a query may be.
+// Throws InvalidArgumentError if `text` has more than router::kMaxQueryTextBytes bytes. `name`: the
+// name of the argument, for the message.
 void CheckText(const char* name, const std::string& text);
 
 // Borrows the buffers of the Python objects. Create and destroy it with the GIL held.

@@ -88,14 +88,14 @@ class Router {
   OverlapScores Find(const QueryArguments& arguments) {
     auto answers =
         Take(holder_.Call([&](RouterService& service) { return service.Ask(arguments.query()); }));
-    std::vector<router::QueryAnswer> found;
+    std::vector<router::QueryAnswer> query_answers;
     std::vector<std::shared_ptr<const OverlapScores::Key>> keys;
     for (router::WorkerAnswer& answer : answers) {
       keys.push_back(std::make_shared<const OverlapScores::Key>(std::move(answer.instance),
                                                                 answer.data_parallel_rank));
-      found.push_back(std::move(answer.answer));
+      query_answers.push_back(std::move(answer.answer));
     }
-    return OverlapScores(std::move(found), std::move(keys), 0);
+    return OverlapScores(std::move(query_answers), std::move(keys), 0);
   }
   py::object Route(const QueryArguments& arguments, const RouteOptions& options) {
     router::Query query = arguments.Own();

@@ -131,7 +131,8 @@ void AddSelector(py::module_& module) {
       .def_readonly("worker", &NamedChoice::worker, "The worker of the candidate.")
       .def_readonly("index", &NamedChoice::index, "The position of the candidate.")
       .def_property_readonly(
-          "cost", [](const NamedChoice& c) { return c.choice.cost; }, "Its cost in seconds.")
+          "cost", [](const NamedChoice& c) { return c.choice.cost; },
+          "The cost of the candidate, in seconds.")
       .def_property_readonly("reusable_tokens",
                              [](const NamedChoice& c) { return c.choice.reusable_tokens; });
   const CostWeights defaults;

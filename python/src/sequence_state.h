@@ -46,7 +46,7 @@ class SequenceState {
   SourceStatus status_;
   uint64_t seq_ = 0;
   uint64_t next_ = 0;
-  std::deque<uint64_t> recent_;  // fingerprints of the numbers below next_
+  std::deque<uint64_t> recent_;  // fingerprints of the batches before next_, in order
   bool began_ = false;
   bool missing_ = false;  // earlier batches are missing
   bool suspect_ = false;

@@ -36,9 +36,9 @@ void StreamQueue::DropAll() {
     std::optional<ResetReason> other;  // after the restart
   };
   std::vector<Resets> sources;
-  std::unordered_map<std::string_view, size_t> places;  // in `sources`, by name
+  std::unordered_map<std::string_view, size_t> indices;  // in `sources`, by name
   for (const StreamItem& item : items_) {
-    const auto [it, added] = places.try_emplace(*item.source, sources.size());
+    const auto [it, added] = indices.try_emplace(*item.source, sources.size());
     if (added) sources.push_back({.source = item.source, .other = std::nullopt});
     Resets& resets = sources[it->second];
     if (!item.reset) {
@@ -60,7 +60,7 @@ void StreamQueue::DropAll() {
   dropped_ += batches_;
   batches_ = 0;
   bytes_ = 0;
-  // With many sources, each further reset would otherwise cause a call.
+  // Without a higher limit, each further reset of many sources would call DropAll again.
   max_resets_ = std::max(max_batches_, 2 * items_.size());
 }
 
@@ -78,10 +78,10 @@ void StreamQueue::Push(StreamItem item) {
 }
 
 std::optional<StreamItem> StreamQueue::Pop(int64_t timeout_us) {
-  const int64_t until = SteadyUs() + timeout_us;
+  const int64_t deadline_us = SteadyUs() + timeout_us;
   const MutexLock lock(mutex_);
   while (items_.empty() && !closed_) {
-    if (timeout_us <= 0 || !arrived_.WaitUntil(mutex_, until)) break;
+    if (timeout_us <= 0 || !arrived_.WaitUntil(mutex_, deadline_us)) break;
   }
   if (items_.empty()) return std::nullopt;
   StreamItem item = std::move(items_.front());

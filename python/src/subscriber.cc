@@ -133,8 +133,9 @@ class StreamReader {
     if (timeout && (std::isnan(*timeout) || *timeout < 0)) {
       ThrowInvalid("timeout: must be at least 0");
     }
-    // No caller can observe a limit of 30 years. The slices have whole microseconds, so a fraction
-    // would never end.
+    // A timeout is cut to 1e9 seconds, more than 30 years. A slice is a whole number of
+    // microseconds. So `left_us` must be one too: a fraction of a microsecond would remain, and the
+    // loop would not end.
     double left_us = std::ceil(std::min(timeout.value_or(1e9), 1e9) * 1e6);
     for (;;) {
       const auto slice = static_cast<int64_t>(std::min<double>(left_us, kSliceUs));
@@ -189,7 +190,7 @@ void AddItem(py::module_& module) {
   py::class_<StreamItem>(module, "StreamItem",
                          R"(One element of a subscriber's stream: a batch, or a reset. Immutable.
 
-A reset means: drop the state of the source. Its batches before this point do not count any more.)")
+A reset means: drop the state of the source. Its batches before this point are no longer valid.)")
       .def_property_readonly(
           "source", [](const StreamItem& item) { return *item.source; }, "Name of the source.")
       .def_property_readonly("reset", &ReasonOf,

@@ -20,20 +20,20 @@ std::string BytesOf(py::handle object) {
 
 bool IsList(py::handle object) { return PyList_Check(object.ptr()) || PyTuple_Check(object.ptr()); }
 
-ExtraKeyList ListOf(py::handle object, const std::string& at, int depth) {
+ExtraKeyList ListOf(py::handle object, const std::string& argument, int depth) {
   ExtraKeyList list;
-  for (const py::handle item : object) list.items.push_back(ExtraKeyOf(item, at, depth + 1));
+  for (const py::handle item : object) list.items.push_back(ExtraKeyOf(item, argument, depth + 1));
   return list;
 }
 
 }  // namespace
 
-Integer IntegerOf(py::handle object, const std::string& at) {
-  if (PyBool_Check(object.ptr())) ThrowType(at + ": must be an integer, not a bool");
+Integer IntegerOf(py::handle object, const std::string& argument) {
+  if (PyBool_Check(object.ptr())) ThrowType(argument + ": must be an integer, not a bool");
   const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(object.ptr()));
   if (!number) {
     PyErr_Clear();
-    ThrowType(at + ": must be an integer");
+    ThrowType(argument + ": must be an integer");
   }
   int overflow = 0;
   const long long value = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
@@ -43,18 +43,18 @@ Integer IntegerOf(py::handle object, const std::string& at) {
     if (PyErr_Occurred() == nullptr) return {false, large};
     PyErr_Clear();
   }
-  ThrowInvalid(at + ": must be from -2^63 to 2^64 - 1");
+  ThrowInvalid(argument + ": must be from -2^63 to 2^64 - 1");
 }
 
-BlockHash HashOf(py::handle object, const std::string& at) {
+BlockHash HashOf(py::handle object, const std::string& argument) {
   if (PyBytes_Check(object.ptr())) {
     const Py_ssize_t size = PyBytes_GET_SIZE(object.ptr());
-    if (size > kMaxHashBytes) ThrowInvalid(at + ": a hash must have at most 256 bytes");
+    if (size > kMaxHashBytes) ThrowInvalid(argument + ": a hash must have at most 256 bytes");
     const char* const data = PyBytes_AS_STRING(object.ptr());
     return BlockHash::FromBytes(
         {reinterpret_cast<const uint8_t*>(data), static_cast<size_t>(size)});
   }
-  const Integer value = IntegerOf(object, at);
+  const Integer value = IntegerOf(object, argument);
   return value.negative ? BlockHash::FromSigned(static_cast<int64_t>(value.magnitude))
                         : BlockHash::FromUnsigned(value.magnitude);
 }
@@ -75,15 +75,15 @@ py::list ToPython(const std::vector<BlockHash>& hashes) {
   return list;
 }
 
-ExtraKey ExtraKeyOf(py::handle object, const std::string& at, int depth) {
-  if (depth > kMaxDepth) ThrowInvalid(at + ": lists are nested too deep");
+ExtraKey ExtraKeyOf(py::handle object, const std::string& argument, int depth) {
+  if (depth > kMaxDepth) ThrowInvalid(argument + ": lists are nested too deep");
   if (object.is_none()) return {std::monostate()};
   if (PyBool_Check(object.ptr())) return {object.ptr() == Py_True};
   if (PyFloat_Check(object.ptr())) return {PyFloat_AS_DOUBLE(object.ptr())};
-  if (PyUnicode_Check(object.ptr())) return ExtraKey::Text(TextOf(object, at));
+  if (PyUnicode_Check(object.ptr())) return ExtraKey::Text(TextOf(object, argument));
   if (PyBytes_Check(object.ptr())) return ExtraKey::Binary(BytesOf(object));
-  if (IsList(object)) return {ListOf(object, at, depth)};
-  const Integer value = IntegerOf(object, at);
+  if (IsList(object)) return {ListOf(object, argument, depth)};
+  const Integer value = IntegerOf(object, argument);
   if (value.negative || value.magnitude <= INT64_MAX) {
     return ExtraKey::Int(static_cast<int64_t>(value.magnitude));
   }
@@ -108,16 +108,16 @@ py::object ToPython(const ExtraKey& key) {
   return std::visit(Visitor(), key.value);
 }
 
-std::optional<ExtraKeys> ExtraKeysOf(py::handle object, const std::string& at) {
+std::optional<ExtraKeys> ExtraKeysOf(py::handle object, const std::string& argument) {
   if (object.is_none()) return std::nullopt;
-  if (!IsList(object)) ThrowType(at + ": must be a list or None");
+  if (!IsList(object)) ThrowType(argument + ": must be a list or None");
   ExtraKeys keys;
-  for (const py::handle item : object) keys.push_back(ExtraKeyOf(item, at));
+  for (const py::handle item : object) keys.push_back(ExtraKeyOf(item, argument));
   return keys;
 }
 
-std::string TextOf(py::handle object, const std::string& at) {
-  if (!PyUnicode_Check(object.ptr())) ThrowType(at + ": must be a str");
+std::string TextOf(py::handle object, const std::string& argument) {
+  if (!PyUnicode_Check(object.ptr())) ThrowType(argument + ": must be a str");
   Py_ssize_t size = 0;
   const char* const text = PyUnicode_AsUTF8AndSize(object.ptr(), &size);
   if (text == nullptr) throw py::error_already_set();

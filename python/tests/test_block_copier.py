@@ -85,15 +85,15 @@ class Memory:
             assert all((array == expected).all() for (array, *_), expected in zip(group, arrays))
 
     def move(self, store, group, block, place, chunk):
-        at = place * self.copier.block_bytes[group]
+        offset = place * self.copier.block_bytes[group]
         for (_, first, _, used), array in zip(self.groups[group], self.expected[group]):
-            where = at + np.arange(used)
-            bytes_of_host = chunk[where // self.slot_bytes], where % self.slot_bytes
+            positions = offset + np.arange(used)
+            bytes_of_host = chunk[positions // self.slot_bytes], positions % self.slot_bytes
             if store:
                 self.host[bytes_of_host] = array[block, first:first + used]
             else:
                 array[block, first:first + used] = self.host[bytes_of_host]
-            at += used
+            offset += used
 
 
 @pytest.mark.parametrize("per_chunk, slot_bytes", [(1, 33), (1, 4099), (3, 99), (3, 64), (3, 20000)])
@@ -174,8 +174,8 @@ def test_elements_of_one_byte(kind):
     copier = create([[source]])
     assert run(copier, 1, True, [1, 2], [2], [0], [0, 1]) is None
     assert run(copier, 2, False, [3, 4], [2], [0], [1, 0]) is None
-    now = np.frombuffer(source, np.uint8).reshape(8, SLOT)
-    assert (now[3] == data[2]).all() and (now[4] == data[1]).all() and (now[:3] == data[:3]).all()
+    result = np.frombuffer(source, np.uint8).reshape(8, SLOT)
+    assert (result[3] == data[2]).all() and (result[4] == data[1]).all() and (result[:3] == data[:3]).all()
 
 
 def test_stats_and_results():
@@ -581,13 +581,13 @@ class Driver:
         self.allocations.append(address)
         self("cuMemcpyHtoD_v2", address, ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes))
         rows, step = array.shape
-        copier = Gpu((rows, used), "|i1", (address.value, False), strides=(step, 1) if used < step else None)
-        copier.array = array
-        return copier
+        gpu_tensor = Gpu((rows, used), "|i1", (address.value, False), strides=(step, 1) if used < step else None)
+        gpu_tensor.array = array
+        return gpu_tensor
 
-    def bytes_of(self, copier):
-        address = ctypes.c_uint64(copier.__cuda_array_interface__["data"][0])
-        read = np.empty_like(copier.array)
+    def bytes_of(self, gpu_tensor):
+        address = ctypes.c_uint64(gpu_tensor.__cuda_array_interface__["data"][0])
+        read = np.empty_like(gpu_tensor.array)
         self("cuMemcpyDtoH_v2", ctypes.c_void_p(read.ctypes.data), address, ctypes.c_size_t(read.nbytes))
         return read
 
@@ -597,7 +597,7 @@ class Driver:
         self("cuDevicePrimaryCtxRelease_v2", self.device)
 
 
-def on_gpu(groups, *arguments, **more):
+def create_on_gpu(groups, *arguments, **more):
     """A BlockCopier with the backend cuda. None: there is no GPU, or the package was built without CUDA."""
     try:
         return create(groups, *arguments, backend="cuda", **more)
@@ -607,7 +607,7 @@ def on_gpu(groups, *arguments, **more):
 
 
 def test_the_cuda_backend_needs_a_gpu():
-    copier = on_gpu([[Gpu()]])
+    copier = create_on_gpu([[Gpu()]])
     if copier is not None:
         copier.close()
         pytest.skip("this machine has a GPU")
@@ -619,14 +619,14 @@ def test_the_cuda_backend_needs_a_gpu():
 
 @pytest.mark.parametrize("per_chunk", [1, 3])
 def test_a_round_trip_on_a_gpu(per_chunk):
-    probe = on_gpu([[Gpu()]])
+    probe = create_on_gpu([[Gpu()]])
     if probe is None:
         pytest.skip("there is no GPU, or the package was built without CUDA")
     probe.close()
     driver = Driver()
     arrays = [tensor(40, 4096, 1), tensor(40, 2048, 2), tensor(30, 512, 3)]
     tensors = [driver.tensor(array, used) for array, used in zip(arrays, (4096, 1000, 512))]
-    copier = on_gpu([tensors[:2], [(tensors[2], 500)]], 60, 4096, blocks_per_chunk=per_chunk)
+    copier = create_on_gpu([tensors[:2], [(tensors[2], 500)]], 60, 4096, blocks_per_chunk=per_chunk)
     slots_of = [-(-5096 * per_chunk // 4096), -(-500 * per_chunk // 4096)]
     chunks = -(-12 // per_chunk)
     slots = list(range(chunks * slots_of[0])) + list(range(59, 59 - chunks * slots_of[1], -1))

@@ -7,7 +7,7 @@ import kvcast
 np = pytest.importorskip("numpy")
 
 
-def test_a_batch_survives_encoding_and_decoding(prompt):
+def test_decoding_returns_the_encoded_batch(prompt):
     events = [stored(prompt, extra_keys=[["s", ("id", 3), b"x", 1.5, None, True, 2**63]] + [None] * 3),
               kvcast.BlockRemoved([1, -2, b"\1\2"], medium="CPU", group_idx=3), kvcast.AllBlocksCleared()]
     batch = kvcast.EventBatch(events, ts=2.5, data_parallel_rank=7)

@@ -25,7 +25,7 @@ def idle(made, *numbers, **more):
         made.set_idle(key(i), True)
 
 
-def all_of(made, count):
+def evict_all(made, count):
     """Evict `count` chunks, and return their numbers. No other chunk may be idle."""
     assert made.evict(count + 1) is None
     return [int.from_bytes(one[:32], "big") for one in made.evict(count)]
@@ -59,13 +59,13 @@ class Lru:
             self.places[name] = (self.new_rank(), 0)
 
     def evict(self, count, kept):
-        found = sorted((place, name) for name, place in self.places.items()
-                       if self.readers[name] == 0 and name not in kept)
-        if len(found) < count:
+        candidates = sorted((place, name) for name, place in self.places.items()
+                            if self.readers[name] == 0 and name not in kept)
+        if len(candidates) < count:
             return None
-        for _, name in found[:count]:
+        for _, name in candidates[:count]:
             self.remove(name)
-        return [name for _, name in found[:count]]
+        return [name for _, name in candidates[:count]]
 
     def clear(self):
         self.places, self.readers = {}, {}
@@ -182,9 +182,9 @@ def random_calls(policy, rules, seed, calls):
             made.clear()
             model.clear()
             seen["clear"] += 1
-    rest = [name for name in model.readers if model.readers[name] == 0]
-    assert made.evict(len(rest) + 1) is None
-    assert made.evict(len(rest)) == [key(*name) for name in model.evict(len(rest), [])]
+    idle_names = [name for name in model.readers if model.readers[name] == 0]
+    assert made.evict(len(idle_names) + 1) is None
+    assert made.evict(len(idle_names)) == [key(*name) for name in model.evict(len(idle_names), [])]
     return seen
 
 
@@ -212,7 +212,7 @@ def test_the_smallest_rank_leaves_first_and_of_equal_ranks_the_longest_prefix():
     made = order()
     for i, rank, end in [(1, 5, 16), (2, 5, 48), (3, 5, 32), (4, 2**64 - 1, 2**63 - 1), (5, 0, 0), (6, 5, 0)]:
         idle(made, i, rank=rank, end=end)
-    assert all_of(made, 6) == [5, 2, 3, 1, 6, 4]
+    assert evict_all(made, 6) == [5, 2, 3, 1, 6, 4]
 
 
 def test_of_equal_places_the_lower_group_leaves_first():
@@ -269,7 +269,7 @@ def test_the_first_use_of_a_running_request(rules):
     made.access(key(2), 5, 17)
     made.access(key(3), 9, 31)
     made.access(key(4), 9, 31)  # absent
-    assert all_of(made, 3) == ([2, 3, 1] if rules == "v0.33" else [1, 2, 3])
+    assert evict_all(made, 3) == ([2, 3, 1] if rules == "v0.33" else [1, 2, 3])
 
 
 @pytest.mark.parametrize("charge", ["charge_offer", "charge_store", "charge_reuse"])
@@ -282,21 +282,21 @@ def test_a_charged_chunk_is_the_newest_of_lru(charge):
         made.set_idle(key(2), False)
         getattr(made, charge)(key(2))
         made.set_idle(key(2), True)
-        assert all_of(made, 3) == [3, 1, 2]
+        assert evict_all(made, 3) == [3, 1, 2]
 
 
 @pytest.mark.parametrize("rules", ["v0.32", "v0.33"])
-def test_arc_keeps_what_was_used_again(rules):
+def test_arc_evicts_a_reused_chunk_last(rules):
     made = order(4, "arc", rules)
     idle(made, 1, 2, 3, 4)
     made.charge_reuse(key(1))  # to T2
     made.charge_store(key(2))  # the newest of T1
     made.charge_offer(key(3))  # no effect
     made.access(key(3), 10**6, 0)  # no effect
-    assert all_of(made, 4) == [3, 4, 2, 1]
+    assert evict_all(made, 4) == [3, 4, 2, 1]
 
 
-def test_arc_learns_from_ghosts():
+def test_misses_of_ghosts_change_the_target_of_arc():
     made = order(4, "arc")
     idle(made, 1, 2, 3, 4)
     made.charge_reuse(key(1))
@@ -395,7 +395,7 @@ def test_bad_calls_raise_and_change_nothing(policy, rules):
         with pytest.raises(error):
             bad()
     made.set_idle(key(2), True)
-    assert all_of(made, 3) == [1, 2, 4]
+    assert evict_all(made, 3) == [1, 2, 4]
 
 
 @pytest.mark.parametrize("call", [lambda made: made.insert(key(3), 1, -1), lambda made: made.insert(key(3), 1, -2**63),
@@ -443,11 +443,11 @@ def test_threads_share_an_object(policy, rules):
                 evicted += made.evict(2, [one]) or []
         return evicted
 
-    found = list(itertools.chain(*in_threads(work)))
-    rest = 8 * per_thread - len(found)
-    assert made.evict(rest + 1) is None
-    found += made.evict(rest)
-    assert sorted(found) == [key(i) for i in range(8 * per_thread)]
+    all_evicted = list(itertools.chain(*in_threads(work)))
+    remaining = 8 * per_thread - len(all_evicted)
+    assert made.evict(remaining + 1) is None
+    all_evicted += made.evict(remaining)
+    assert sorted(all_evicted) == [key(i) for i in range(8 * per_thread)]
 
 
 def test_threads_get_different_ranks():

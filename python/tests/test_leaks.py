@@ -12,8 +12,8 @@ import kvcast
 
 np = pytest.importorskip("numpy")
 CALLS = int(os.environ.get("KVCAST_LEAK_CALLS", "20000"))
-# Bytes per call. A lost reference to the smallest Python object costs more.
-ALLOWED = 8
+# A lost reference to the smallest Python object costs more.
+ALLOWED_BYTES_PER_CALL = 8
 
 
 def resident():
@@ -59,8 +59,8 @@ def cycle(index, sequence=iter(range(1, 1 << 62))):
 def offload():
     made = kvcast.OffloadManager(4 * 4096, [4096])
 
-    def call(keys=[i.to_bytes(36, "little")[:32] + bytes(4) for i in range(64)], at=iter(range(1 << 62))):
-        key = keys[next(at) % 64]
+    def call(keys=[i.to_bytes(36, "little")[:32] + bytes(4) for i in range(64)], positions=iter(range(1 << 62))):
+        key = keys[next(positions) % 64]
         made.complete_store(made.prepare_store([key])["keys"])
         made.complete_load([key] if made.prepare_load([key]) else [])
         made.take_events()
@@ -131,7 +131,7 @@ def test_calls_do_not_leak(name, call):
         call()
     gc.collect()
     assert sys.getallocatedblocks() - blocks < 200, "Python objects"
-    assert resident() - before < ALLOWED * CALLS + (1 << 20), "memory of the process"
+    assert resident() - before < ALLOWED_BYTES_PER_CALL * CALLS + (1 << 20), "memory of the process"
 
 
 def test_arguments_keep_their_reference_counts():

@@ -98,7 +98,7 @@ def events(prompt):
 
 
 def compare(publisher, socket, decoder, sent):
-    """Publishes the events, and compares each with what the subscriber decodes."""
+    """Publishes the events, and compares each with the event that the subscriber decodes."""
     socket.setsockopt(zmq.SUBSCRIBE, b"kv")
     socket.setsockopt(zmq.RCVTIMEO, 200)
     socket.setsockopt(zmq.RCVHWM, 0)
@@ -123,10 +123,10 @@ def compare(publisher, socket, decoder, sent):
         (event,) = batch.events
         assert type(event).__name__.replace("Map", "Block").replace("BlockCleared", "AllBlocksCleared") == type(expected).__name__
         for name in event.__struct_fields__:
-            known, value = getattr(expected, name), getattr(event, name)
+            expected_value, value = getattr(expected, name), getattr(event, name)
             if name == "extra_keys" and value is not None:
                 value = [keys and [list(key) if isinstance(key, (list, tuple)) else key for key in keys] for keys in value]
-            assert value == known, (name, value, known)
+            assert value == expected_value, (name, value, expected_value)
         decoded += 1
     assert decoded == len(sent) == 1000
 

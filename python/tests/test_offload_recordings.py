@@ -36,7 +36,7 @@ class Replay:
             store_threshold=config["store_threshold"], max_tracker_size=config["max_tracker_size"],
             enable_events=config.get("events_enabled", False), rules=config.get("rules", "2026-08"), compatible=True)
 
-    def use(self, op):
+    def arguments(self, op):
         ends = None if self.ends is None else [self.ends[number] for number in op["keys"]]
         return [self.key(number) for number in op["keys"]], op.get("request", 0), ends
 
@@ -52,28 +52,28 @@ class Replay:
         return [self.numbers[key] for key in keys]
 
     def lookup(self, op):
-        keys, request, _ = self.use(op)
+        keys, request, _ = self.arguments(op)
         return "".join(LETTERS[self.manager.lookup(key, request)] for key in keys) == op["result"]
 
     def prepare_store(self, op):
         try:
-            plan = self.manager.prepare_store(*self.use(op))
+            plan = self.manager.prepare_store(*self.arguments(op))
         except kvcast.ExhaustedError:
             return op["result"] is None
         return op["result"] == {"to_store": self.list(plan["keys"]), "slots": plan["slots"],
                                 "evicted": self.list(plan["evicted"])}
 
     def prepare_load(self, op):
-        return self.manager.prepare_load(*self.use(op)) == op["slots"]
+        return self.manager.prepare_load(*self.arguments(op)) == op["slots"]
 
     def complete_store(self, op):
-        return self.manager.complete_store(self.use(op)[0], op["success"]) is None
+        return self.manager.complete_store(self.arguments(op)[0], op["success"]) is None
 
     def complete_load(self, op):
-        return self.manager.complete_load(self.use(op)[0]) is None
+        return self.manager.complete_load(self.arguments(op)[0]) is None
 
     def touch(self, op):
-        return self.manager.touch(self.use(op)[0]) is None
+        return self.manager.touch(self.arguments(op)[0]) is None
 
     def request_finished(self, op):
         return self.manager.finish_request(op.get("request", 0)) is None
@@ -98,18 +98,18 @@ class Replay:
 @pytest.mark.parametrize("path", FILES + WHOLE, ids=lambda path: path.name.split(".")[0])
 def test_every_recorded_call_gives_the_result_of_vllm(path):
     config, *ops = read(path)
-    replay, made = Replay(config), 0
+    replay, calls = Replay(config), 0
     for op in ops:
         if "op" in op:
             assert getattr(replay, op["op"])(op), f"call {op['i']}: {op}"
-            made += 1
-    assert made > 30
+            calls += 1
+    assert calls > 30
 
 
 @pytest.mark.parametrize("path", RUNS + WHOLE_RUNS, ids=lambda path: path.name.split(".")[0])
 def test_the_calls_of_every_recorded_scheduler_give_the_result_of_vllm(path):
     config, *steps = read(path)
-    replay, hashes, made = Replay(config), {}, 0
+    replay, hashes, compared = Replay(config), {}, 0
     for op in (op for step in steps for op in step.get("ops", [])):
         if op["op"] == "hashes":
             hashes[op["req"]] = hashes.get(op["req"], [])[:op["from"]] + op["ids"]
@@ -119,9 +119,9 @@ def test_the_calls_of_every_recorded_scheduler_give_the_result_of_vllm(path):
                 last = hashes[call["req"]][size - 1::size]
                 call["keys"] = [[number, call["g"]] for number in last[call["from"]:call["to"]]]
             assert getattr(replay, call["call"])(call), f"{op['op']}: {call}"
-            made += 1
-    assert made > 20
+            compared += 1
+    assert compared > 20
 
 
-def test_the_recordings_of_three_releases_are_there():
+def test_no_recording_is_missing():
     assert len(FILES) == 27 and len(RUNS) == 43 and {path.parents[2].name for path in FILES} == {"until-2026-08", "vllm-0.33"}

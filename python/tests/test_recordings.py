@@ -98,12 +98,12 @@ KINDS = {"full": "full_attention", "swa": "sliding_window", "chunked": "chunked_
 def source_of(config):
     groups = []
     for group in config["groups"]:
-        told = {"kind": KINDS[group["kind"]], "block_size": group["block_size"]}
+        source_group = {"kind": KINDS[group["kind"]], "block_size": group["block_size"]}
         if "window" in group:
-            told["sliding_window"] = group["window"]
+            source_group["sliding_window"] = group["window"]
         if "chunk" in group:
-            told["chunk_size"] = group["chunk"]
-        groups.append(told)
+            source_group["chunk_size"] = group["chunk"]
+        groups.append(source_group)
     return {"groups": groups, "hash_block_size": config["hash_block_size"], "release": "v0.33", "eagle": False,
             "reports_hits": False, "replay_tokens": 0, "alignment": config["scheduler_block_size"],
             "hash_algorithm": config["hash_algo"], "none_hash": config["none_hash"]}

@@ -40,7 +40,7 @@ def stored_with(tokens, keys, **more):
 
 @pytest.fixture
 def config(prompt):
-    """The configuration of a router of three workers, whose events are published."""
+    """The configuration of a router of three workers. The store of each worker is published."""
     stores = {PLAIN: stored(prompt), WITH_ADAPTER: stored_with(prompt, {"lora_name": ADAPTER}, lora_name=ADAPTER),
               WITH_SALT: stored_with(prompt, {"cache_salt": SALT}, extra_keys=[[SALT], None, None, None])}
     publishers = {url: kvcast.KvEventPublisher("tcp://127.0.0.1:0", "tcp://127.0.0.1:0") for url in URLS}

@@ -171,7 +171,7 @@ def test_close_wakes_a_waiting_task(subscriber):
     asyncio.run(main())
 
 
-def test_a_full_queue_drops_batches_and_says_so(publisher, prompt):
+def test_a_full_queue_drops_batches_and_delivers_a_reset(publisher, prompt):
     with kvcast.Subscriber(publisher.endpoint, publisher.replay_endpoint, "kv", name="e0", max_batches=4) as subscriber:
         for _ in range(50):
             publisher.publish([stored(prompt)])
@@ -186,7 +186,7 @@ def test_a_full_queue_drops_batches_and_says_so(publisher, prompt):
             else:
                 indexer.apply("e0", item.payload, item.seq)
             if resets == 0 and subscriber.dropped == 0:
-                # Nothing is lost yet: fill the queue before reading on.
+                # No batch is lost yet. Publish one more, so that the queue becomes full.
                 publisher.publish([stored(prompt)])
         assert (subscriber.dropped > 0) == (resets > 0)
         exact = indexer.find_matches(token_ids=prompt + [1]).exact[("e0", 0)]
@@ -213,7 +213,7 @@ def test_a_full_queue_without_a_reader_keeps_one_reset_and_the_last_batches(publ
     assert len(items) <= 5 and [item.seq for item in items[1:]] == list(range(dropped, 100))
 
 
-def test_a_source_that_restarts_without_a_reader_leaves_few_resets(prompt):
+def test_restarts_leave_few_resets_in_a_queue_without_a_reader(prompt):
     """Each heartbeat is a batch too."""
     address = None
     with kvcast.Subscriber(max_batches=1) as subscriber:

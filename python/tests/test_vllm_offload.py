@@ -140,7 +140,7 @@ def test_the_end_of_a_prefix_leaves_first(vllm):
     assert store(made, context_of(vllm, 7, 8, 9, name="t"), 7, 8, 9).evicted_keys == keys_of(6, 5, 4)
 
 
-def test_arc_keeps_what_two_requests_used(vllm):
+def test_arc_keeps_a_chunk_that_two_requests_used(vllm):
     made = manager_of(vllm, 3, "arc")
     first, second = context_of(vllm, 1, 2, 3), context_of(vllm, 1, name="s")
     store(made, first, 1, 2, 3)
@@ -329,7 +329,7 @@ def test_touched_chunks(vllm, policy):
     own = {"lru": plugin.KvcastCachePolicy, "arc": plugin.KvcastArcCachePolicy}[policy](6)
     theirs = {"lru": vllm.policies.LRUCachePolicy, "arc": vllm.policies.ARCCachePolicy}[policy](6)
     pair, context = (own, theirs), context_of(vllm, *range(12))
-    choose, left = np.random.default_rng(3), 0
+    choose, evictions = np.random.default_rng(3), 0
     for _ in range(1500):
         i, draw = int(choose.integers(12)), choose.random()
         states = [made.get(key(i)) for made in pair]
@@ -349,8 +349,8 @@ def test_touched_chunks(vllm, policy):
         if draw > 0.6:
             victims = [made.evict(2, set(several)) for made in pair]
             assert (victims[0] and [one for one, _ in victims[0]]) == (victims[1] and [one for one, _ in victims[1]])
-            left += bool(victims[0])
-    assert left > 100
+            evictions += bool(victims[0])
+    assert evictions > 100
 
 
 def test_a_policy_of_another_interface_raises(vllm, monkeypatch):
@@ -359,7 +359,7 @@ def test_a_policy_of_another_interface_raises(vllm, monkeypatch):
         plugin.KvcastCachePolicy(4)
 
 
-def test_two_policies_and_a_clear_have_ranks_of_their_own(vllm):
+def test_a_rank_belongs_to_one_policy_and_ends_with_a_clear(vllm):
     if not vllm.v033:
         pytest.skip("0.32 has no ranks of requests")
     first, second = plugin.KvcastCachePolicy(4), plugin.KvcastCachePolicy(4)
@@ -402,7 +402,7 @@ def test_the_spec_passes_the_option_for_events(vllm):
         assert bool(events_of(made)) is events
 
 
-def test_a_release_that_is_not_tested_works_and_says_so(vllm, caplog):
+def test_an_untested_release_works_and_is_logged_as_untested(vllm, caplog):
     sys.modules["vllm"].__version__ = vllm.release.rsplit(".", 1)[0] + ".7+cpu"
     with caplog.at_level(logging.INFO, "vllm.kvcast"):
         assert type(spec_of().get_manager()) is plugin.KvcastOffloadingManager
@@ -537,7 +537,7 @@ def test_a_release_that_differs_uses_its_own_manager(vllm, monkeypatch, caplog, 
     assert line.endswith("; vLLM's own manager is in use")
 
 
-def test_an_unknown_eviction_policy_uses_the_own_manager(vllm, caplog):
+def test_an_unknown_eviction_policy_uses_the_manager_of_vllm(vllm, caplog):
     spec = spec_of(eviction_policy="KvcastCachePolicy", cache_policy_module_path="kvcast.vllm")
     made = spec.get_manager()
     assert type(made) is vllm.manager.CPUOffloadingManager and type(made.policy) is plugin.KvcastCachePolicy
@@ -653,8 +653,8 @@ def test_a_failed_job_raises(vllm):
     ("host", ["xpu"]), ("host", [])])
 def test_a_cache_on_another_device_raises(vllm, copies, kinds):
     caches = caches_of(vllm, [Tensor(bytes_of(4, 64, 1), kind, 0) for kind in kinds])
-    where = ", ".join(sorted(kinds))
-    with pytest.raises(ValueError, match=f"kvcast_copies: {copies} cannot copy a KV cache on {where}$"):
+    devices = ", ".join(sorted(kinds))
+    with pytest.raises(ValueError, match=f"kvcast_copies: {copies} cannot copy a KV cache on {devices}$"):
         spec_of(kvcast_copies=copies).get_worker(caches)
 
 

@@ -153,11 +153,11 @@ def test_a_late_router_gets_a_snapshot(vllm, create):
 
 def wait_for(look):
     """Calls look until it returns a value that is true. A test waits here for an event of another thread."""
-    condition, limit = threading.Event(), 6000
+    never_set, limit = threading.Event(), 6000
     while not (value := look()):
         limit -= 1
         assert limit > 0, "the event did not happen"
-        condition.wait(0.01)
+        never_set.wait(0.01)
     return value
 
 
@@ -270,7 +270,7 @@ def test_a_restarted_router_is_exact_at_once(vllm, create, monkeypatch, seed):
             assert answers(router, prompt) == (64, True)
 
 
-def test_curve_refuses_strangers(vllm, monkeypatch, tmp_path, request):
+def test_curve_refuses_a_client_without_keys(vllm, monkeypatch, tmp_path, request):
     server, client = (write_keys(tmp_path, name) for name in ("server", "client"))
     clients = tmp_path / "clients"
     clients.write_text(f"subscribe,replay,snapshot {client[1]} router\n")
@@ -323,7 +323,7 @@ def test_a_host_or_a_loopback_address_is_connected_to(vllm, create):
     assert create(endpoint=other.endpoint).endpoint == other.endpoint  # no error: this endpoint is not bound
 
 
-def test_shutdown_publishes_what_is_queued(vllm, create):
+def test_shutdown_publishes_the_queued_batches(vllm, create):
     publisher = create()
     with kvcast.Subscriber(publisher.endpoint, publisher.replay_endpoint, "kv") as subscriber:
         publisher.publish(batch_of(vllm, 0))
@@ -338,44 +338,44 @@ def test_shutdown_publishes_what_is_queued(vllm, create):
         publisher.publish(batch_of(vllm, 0))
 
 
-def test_a_full_queue_waits_for_room(vllm, create, monkeypatch):
+def test_publish_waits_while_the_queue_is_full(vllm, create, monkeypatch):
     publisher_module = importlib.import_module("kvcast._vllm_publisher")
-    held = {}
+    events = {}
     run = publisher_module._run
 
-    def slow(batches, publisher, *rest):
-        held["entered"], held["release"] = threading.Event(), threading.Event()
+    def paused_run(batches, publisher, *rest):
+        events["entered"], events["release"] = threading.Event(), threading.Event()
 
-        class Held:
+        class PausedPublisher:
             next_seq = 0
 
             def publish_payload(self, payload):
-                held["entered"].set()
-                assert held["release"].wait(WAIT_S)
+                events["entered"].set()
+                assert events["release"].wait(WAIT_S)
                 publisher.publish_payload(payload)
 
-        held["ready"].set()
-        run(batches, Held(), *rest)
+        events["ready"].set()
+        run(batches, PausedPublisher(), *rest)
 
-    held["ready"] = threading.Event()
-    monkeypatch.setattr(publisher_module, "_run", slow)
+    events["ready"] = threading.Event()
+    monkeypatch.setattr(publisher_module, "_run", paused_run)
     publisher = create(max_queue_size=3)
-    assert held["ready"].wait(WAIT_S)
+    assert events["ready"].wait(WAIT_S)
     publisher.publish(batch_of(vllm, 0))
-    assert held["entered"].wait(WAIT_S)
+    assert events["entered"].wait(WAIT_S)
     for i in range(1, 4):
         publisher.publish(batch_of(vllm, i))
-    waits, room = threading.Event(), publisher._wait_for_room
-    publisher._wait_for_room = lambda: (waits.set(), room())
+    waits, wait_for_room = threading.Event(), publisher._wait_for_room
+    publisher._wait_for_room = lambda: (waits.set(), wait_for_room())
     thread = threading.Thread(target=publisher.publish, args=(batch_of(vllm, 4),))
     thread.start()
     assert waits.wait(WAIT_S) and thread.is_alive() and publisher._queue.qsize() == 3
-    held["release"].set()
+    events["release"].set()
     thread.join(WAIT_S)
     assert [item.seq for item in items_of(publisher, 5)] == list(range(5))
 
 
-def test_a_child_process_leaves_the_publisher_alone(vllm, create):
+def test_a_child_process_cannot_use_the_publisher(vllm, create):
     publisher = create()
     publisher.publish(batch_of(vllm, 0))
     read, write = os.pipe()
@@ -383,18 +383,18 @@ def test_a_child_process_leaves_the_publisher_alone(vllm, create):
     if child == 0:
         try:
             publisher.publish(batch_of(vllm, 1))
-            said = "published"
+            message = "published"
         except RuntimeError as error:
-            said = str(error)
+            message = str(error)
         publisher.shutdown()
-        os.write(write, said.encode())
+        os.write(write, message.encode())
         del publisher
         os._exit(7)
     os.close(write)
     with os.fdopen(read, "rb") as pipe:
-        said = pipe.read().decode()
+        message = pipe.read().decode()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-    assert said == f"the publisher belongs to the process {os.getpid()}"
+    assert message == f"the publisher belongs to the process {os.getpid()}"
     publisher.publish(batch_of(vllm, 1))
     assert [item.seq for item in items_of(publisher, 2)] == [0, 1]
 
@@ -427,12 +427,12 @@ def test_threads_publish(vllm, create):
     assert [item.seq for item in items_of(publisher, 200)] == list(range(200))
 
 
-def test_inproc_endpoints_stay_with_vllm(vllm, create, caplog):
+def test_inproc_endpoints_use_the_publisher_of_vllm(vllm, create, caplog):
     assert type(create(endpoint="inproc://events")) is vllm.ZmqEventPublisher
     assert "pyzmq" in caplog.text
 
 
-def test_another_release_works_and_says_so(vllm, create, caplog):
+def test_an_untested_release_works_and_its_log_line_says_untested(vllm, create, caplog):
     sys.modules["vllm"].__version__ = "0.99.0"
     vllm.EventPublisherFactory._registry["zmq"] = vllm.ZmqEventPublisher
     with caplog.at_level(logging.INFO, "vllm.kvcast"):
@@ -491,7 +491,7 @@ BREAKS = [break_factory, break_options, break_methods, break_fields, break_kinds
 
 
 @pytest.mark.parametrize("change", BREAKS)
-def test_a_release_that_differs_stays_as_it_is(vllm, monkeypatch, caplog, change):
+def test_a_release_that_differs_is_not_changed(vllm, monkeypatch, caplog, change):
     change(vllm)
     sys.modules["vllm"].__version__ = "0.99.0"
     before = dict(vllm.EventPublisherFactory._registry)

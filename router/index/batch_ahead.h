@@ -22,18 +22,18 @@ class HashesOfBatch {
 
   // Returns the next hash; nullptr: there is none.
   const BlockHash* Next() {
-    while (at_ == hashes_.size()) {
-      if (event_ == events_.size()) return nullptr;
-      Open(events_[event_++]);
+    while (next_hash_ == hashes_.size()) {
+      if (next_event_ == events_.size()) return nullptr;
+      Open(events_[next_event_++]);
     }
-    return &hashes_[at_++];
+    return &hashes_[next_hash_++];
   }
   // True if the last returned hash is the hash of a removed block.
   bool is_removed() const { return is_removed_; }
 
  private:
   void Open(const Event& event) {
-    at_ = 0;
+    next_hash_ = 0;
     hashes_ = {};
     is_removed_ = false;
     if (const auto* stored = std::get_if<BlockStored>(&event)) {
@@ -45,9 +45,9 @@ class HashesOfBatch {
   }
 
   std::span<const Event> events_;
-  size_t event_ = 0;
+  size_t next_event_ = 0;
   std::span<const BlockHash> hashes_;
-  size_t at_ = 0;
+  size_t next_hash_ = 0;
   bool is_removed_ = false;
 };
 

@@ -57,8 +57,8 @@ class KV_CAPABILITY("mutex") BatchMutex {
   }
   // Unlocks the mutex, lets other batches run, and locks the mutex again. The caller's batch counts
   // as paused during this time. The pause ends when no batch has taken the mutex for kQuietNs, or
-  // after kPauseNs. If another thread applies many small batches, this thread waits for the large
-  // batch only once, not once for each small batch.
+  // after kPauseNs. A thread that applies many small batches therefore waits for the large batch
+  // only once, not once for each small batch.
   void Pause() KV_REQUIRES(this) {
     paused_.fetch_add(1, std::memory_order_relaxed);
     pauses_.fetch_add(1, std::memory_order_relaxed);

@@ -56,7 +56,7 @@ class HitReportState {
 
   // True if the caller must read the worker's stores: the worker may send reports, and a reading
   // can still change the answers.
-  bool looks() const {
+  bool must_read_stores() const {
     if (reports_ == HitReports::kNever) return false;
     return reports_ == HitReports::kUnknown ? !seen_ : !contradicted_;
   }
@@ -145,7 +145,10 @@ class HitReportState {
   static constexpr int64_t kReadingCredit = int64_t{1} << 16;
 
   HitReports reports_;
+  // A report was read (kYes). With HitReports::kUnknown, also: stores that may be reports were
+  // applied, and their blocks are not in doubtful_.
   bool seen_ = false;
+  // From now on, the index applies all stores, including reports.
   bool contradicted_ = false;
   uint64_t doubtful_blocks_ = 0;
   int64_t credit_ = kReadingCredit;  // blocks

@@ -15,12 +15,12 @@ HolderSet* HolderSet::New(SlabArena& arena, uint32_t capacity) {
 }
 
 void HolderSet::Append(HolderId id, uint64_t bits, uint64_t next) {
-  const uint32_t at = size_.load(std::memory_order_relaxed);
-  ids()[at] = id;
-  nexts()[at] = next;
+  const uint32_t position = size_.load(std::memory_order_relaxed);
+  ids()[position] = id;
+  nexts()[position] = next;
   // I7: size_ shows the holder after its word and id are written.
-  words()[at].store(bits, std::memory_order_relaxed);
-  size_.store(at + 1, std::memory_order_release);
+  words()[position].store(bits, std::memory_order_relaxed);
+  size_.store(position + 1, std::memory_order_release);
 }
 
 uint32_t HolderSet::Find(HolderId id) const {

@@ -113,7 +113,7 @@ ClassId HoldingClasses::ClassOf(const Root& root) {
   return Add(root_table_, node, entry);
 }
 
-ClassId HoldingClasses::Find(ClassId from, uint16_t kind, uint64_t bits) {
+ClassId HoldingClasses::FindOrAdd(ClassId from, uint16_t kind, uint64_t bits) {
   Node node;
   node.parent = from;
   node.number = static_cast<uint32_t>(stretches_.size() - 1);

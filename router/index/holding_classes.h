@@ -69,7 +69,7 @@ class HoldingClasses {
   ClassId With(ClassId from, uint16_t kind, uint64_t bits) {
     const ClassId child = nodes_[from].last_child;
     if (child != kNoClass && Is(nodes_[child], from, kind, bits)) return child;
-    return Find(from, kind, bits);
+    return FindOrAdd(from, kind, bits);
   }
 
   const Node& node(ClassId id) const { return nodes_[id]; }
@@ -81,7 +81,7 @@ class HoldingClasses {
     return node.parent == from && node.bits == bits && node.kind == kind &&
            node.number + 1 == stretches_.size();
   }
-  ClassId Find(ClassId from, uint16_t kind, uint64_t bits);
+  ClassId FindOrAdd(ClassId from, uint16_t kind, uint64_t bits);
 
   // Nodes by a hash of their fields. Open addressing: the size of `entries` is a power of two, and
   // at least half of the entries are kNoClass.

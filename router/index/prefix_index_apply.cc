@@ -123,7 +123,7 @@ void PrefixIndex::Impl::WeighResidencies() {
 }
 
 size_t PrefixIndex::Impl::SkipHitReport(WorkerState& worker, std::span<const Event> events) {
-  if (!worker.hit_reports.looks()) return 0;
+  if (!worker.hit_reports.must_read_stores()) return 0;
   router::HitReport report =
       router::ReadHitReport(events, worker.holders.of(Tier::kGpu), worker.registry, map_,
                             worker.config.replay_tokens.value_or(0));
@@ -160,7 +160,8 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockStored& event
   ReadContent(worker, event, tier, group, start);
   if (content_.bad) ++worker.counters.bad_stores;
   if (tier == Tier::kGpu) NoteLookahead(worker, event);
-  const bool looks = worker.learns_reuse() && tier == Tier::kGpu && !event.block_hashes.empty();
+  const bool may_show_reuse =
+      worker.learns_reuse() && tier == Tier::kGpu && !event.block_hashes.empty();
   CurrentStore store = {.event = event,
                         .tier = tier,
                         .group = group,
@@ -172,7 +173,7 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockStored& event
                                     .unit = worker.hash_unit()},
                         .cursor = cursor};
   const bool added_first = HoldAll(worker, store, ahead);
-  if (looks && worker.evidence.open()) NoteReuse(worker, event, group, start, added_first);
+  if (may_show_reuse && worker.evidence.open()) NoteReuse(worker, event, group, start, added_first);
   worker.announced |= uint64_t{1} << group;
   if (tier == Tier::kGpu) SampleStore(worker, store);
   worker.counters.stored_blocks += event.block_hashes.size();
@@ -233,7 +234,7 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockRemoved& even
     removals.group = GroupRegistry::GroupOf(event.group_idx);
     removals.holder = worker.holders.At(removals.tier, removals.group);
   }
-  uint64_t& held = worker.residencies[static_cast<size_t>(removals.tier)];
+  uint64_t& residencies = worker.residencies[static_cast<size_t>(removals.tier)];
   ResidencyMap::Cursor* cursor = &removals.cursors.At(removals.holder);
   size_t seen = 0;
   for (const BlockHash& hash : event.block_hashes) {
@@ -256,7 +257,7 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockRemoved& even
     ++worker.counters.removed_blocks;
     if (worker.digest) worker.digest->Remove(removals.tier, removals.group, hash);
     if (removal != router::Removal::kLastCopy) continue;
-    --held;
+    --residencies;
     if (removals.tier == Tier::kGpu && worker.learns_reuse()) {
       worker.evidence.NoteRemoved(FingerprintOf(hash), removals.group);
       // The next store of an unnamed block that was removed cannot be recognised.

@@ -134,7 +134,7 @@ struct Findings {
     ++diagnosis.lost_by_cause[static_cast<size_t>(*finding.cause)];
     ++by_cause_and_group[{*finding.cause, group}];
   }
-  void Name(ReuseDiagnosis& diagnosis) const {
+  void NameCause(ReuseDiagnosis& diagnosis) const {
     if (!diagnosis.enough_data() || diagnosis.lost * 2 <= diagnosis.tested) return;
     const auto most = std::ranges::max_element(diagnosis.lost_by_cause);
     if (*most == 0) return;
@@ -244,7 +244,7 @@ ReuseDiagnosis PrefixIndex::Impl::Diagnose(WorkerId id) const {
         finding.group ? static_cast<int64_t>(holding->group_of[*finding.group]) : -1;
     findings.Note(finding, group, diagnosis);
   }
-  findings.Name(diagnosis);
+  findings.NameCause(diagnosis);
   return diagnosis;
 }
 

@@ -22,26 +22,27 @@ void SaveTotals(const std::optional<ResidencyDigest>& digest, FieldWriter& to) {
   if (!digest) return;
   const ResidencyTotals totals = digest->Totals();
   to.Int(totals.size());
-  for (const GroupTierDigest& of : totals) {
-    to.Int(static_cast<uint64_t>(of.tier));
-    to.Int(of.group);
-    to.Fixed(of.total.high);
-    to.Fixed(of.total.low);
-    to.Int(of.total.copies);
+  for (const GroupTierDigest& entry : totals) {
+    to.Int(static_cast<uint64_t>(entry.tier));
+    to.Int(entry.group);
+    to.Fixed(entry.total.high);
+    to.Fixed(entry.total.low);
+    to.Int(entry.total.copies);
   }
 }
 
 std::optional<ResidencyTotals> TotalsFrom(FieldReader& from) {
   if (!from.Bool()) return std::nullopt;
   ResidencyTotals totals;
-  for (size_t n = from.Count(19); n > 0 && from.ok(); --n) {
-    GroupTierDigest of;
-    of.tier = static_cast<Tier>(from.Int(kTiers - 1));
-    of.group = static_cast<uint8_t>(from.Int(kMaxGroups - 1));
-    of.total.high = from.Fixed();
-    of.total.low = from.Fixed();
-    of.total.copies = from.Int();
-    totals.push_back(of);
+  constexpr size_t kLeastBytes = 19;  // of an entry that SaveTotals wrote
+  for (size_t n = from.Count(kLeastBytes); n > 0 && from.ok(); --n) {
+    GroupTierDigest entry;
+    entry.tier = static_cast<Tier>(from.Int(kTiers - 1));
+    entry.group = static_cast<uint8_t>(from.Int(kMaxGroups - 1));
+    entry.total.high = from.Fixed();
+    entry.total.low = from.Fixed();
+    entry.total.copies = from.Int();
+    totals.push_back(entry);
   }
   return totals;
 }
@@ -146,13 +147,13 @@ bool PrefixIndex::Impl::RestoreRuns(WorkerId id, uint32_t number, std::span<cons
 
 bool PrefixIndex::Impl::RestoreRun(WorkerState& worker, uint32_t number, const RunImage& run) {
   for (size_t i = 0; i < run.holders.size(); ++i) {
-    if (run.holders[i].holder.worker == number && !RestoreHeld(worker, run, i)) return false;
+    if (run.holders[i].holder.worker == number && !RestoreHolder(worker, run, i)) return false;
   }
   return true;
 }
 
-bool PrefixIndex::Impl::RestoreHeld(WorkerState& worker, const RunImage& run, size_t held) {
-  const auto& [holder, bits] = run.holders[held];
+bool PrefixIndex::Impl::RestoreHolder(WorkerState& worker, const RunImage& run, size_t index) {
+  const auto& [holder, bits] = run.holders[index];
   router::Holding holding = {.holder = OpenHolder(worker, holder.tier, holder.group),
                              .source = worker.number,
                              .unit = worker.hash_unit()};
@@ -162,12 +163,12 @@ bool PrefixIndex::Impl::RestoreHeld(WorkerState& worker, const RunImage& run, si
   if (run.copies.empty()) {
     done = RestoreNew(worker, run, static_cast<size_t>(std::countr_one(bits)), holding, cursor);
   }
-  const uint64_t rest = done == RunImage::kMaxBlocks ? 0 : bits >> done << done;
-  for (uint64_t left = rest; left != 0; left &= left - 1) {
+  const uint64_t not_restored = done == RunImage::kMaxBlocks ? 0 : bits >> done << done;
+  for (uint64_t left = not_restored; left != 0; left &= left - 1) {
     const auto block = static_cast<size_t>(std::countr_zero(left));
     holding.copies = 1;
     for (const RunImage::Copies& copies : run.copies) {
-      if (copies.held == held && copies.block == block) holding.copies = copies.copies;
+      if (copies.holder == index && copies.block == block) holding.copies = copies.copies;
     }
     const bool gap = block > 0 && (bits >> (block - 1) & 1) == 0;
     if (gap && run.stride > 0) map_.Seek(run.hash(block - 1), run.contents[block - 1], cursor);
@@ -207,8 +208,8 @@ bool PrefixIndex::Impl::RestoreBlock(WorkerState& worker, const RunImage& run, s
   const size_t more = run.blocks - block - 1;
   router::BlockName name;
   if (run.stride > 0 && run.contents[block] != kUnnamed) {
-    const auto at = static_cast<uint32_t>(block);
-    name = {run.contents[block], run.stride, run.end == 0 ? 0 : run.end + at * run.stride};
+    const auto position = static_cast<uint32_t>(block);
+    name = {run.contents[block], run.stride, run.end == 0 ? 0 : run.end + position * run.stride};
   }
   router::Addition added =
       map_.Add(hash, name, holding, more, /*follows=*/name.named() && block > 0, cursor);
@@ -276,12 +277,12 @@ void FrozenShard::WriteRun(BlockHash::Form form, const Store& store, const Part&
     sink.PutVarint(numbers_[id] << 1 | uint64_t{bits == all});
     if (bits != all) sink.Put(&bits, sizeof(bits));
   });
-  uint64_t held = 0;
+  uint64_t index = 0;  // of the holder among the saved holders
   ForEachHolder(part, [&](HolderId id, uint64_t bits) {
     for_each_copies(id, bits, [&](uint32_t block, uint32_t count) {
-      for (const uint64_t field : {held, uint64_t{block}, uint64_t{count}}) sink.PutVarint(field);
+      for (const uint64_t field : {index, uint64_t{block}, uint64_t{count}}) sink.PutVarint(field);
     });
-    ++held;
+    ++index;
   });
 }
 

@@ -363,8 +363,9 @@ class PrefixIndex::Impl {
   // contradicts the runs before it.
   bool RestoreRun(router::WorkerState& worker, uint32_t number, const router::RunImage& run)
       KV_REQUIRES(mutex_);
-  // Adds the blocks of one holder of the run. `held`: index into the holders of the run.
-  bool RestoreHeld(router::WorkerState& worker, const router::RunImage& run, size_t held)
+  // Adds the blocks of one holder of the run. `index`: the position of the holder in
+  // RunImage::holders.
+  bool RestoreHolder(router::WorkerState& worker, const router::RunImage& run, size_t index)
       KV_REQUIRES(mutex_);
   // Adds the first blocks of the run, up to `blocks`, if they are new. Returns their number.
   size_t RestoreNew(router::WorkerState& worker, const router::RunImage& run, size_t blocks,

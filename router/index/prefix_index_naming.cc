@@ -295,8 +295,8 @@ void PrefixIndex::Impl::NoteReuse(WorkerState& worker, const BlockStored& event,
     if (inside) worker.evidence.Close();
     return;
   }
-  const bool no_drop = worker.drop_is_known();
-  bool is_new = !no_drop && added && news_.contains(FingerprintOf(event.block_hashes[0]));
+  const bool drop_is_known = worker.drop_is_known();
+  bool is_new = !drop_is_known && added && news_.contains(FingerprintOf(event.block_hashes[0]));
   if (inside) is_new = NoteUnits(worker, event, group) && is_new;
   // A store of a window group may leave out the blocks before the window.
   const bool whole =
@@ -318,7 +318,7 @@ void PrefixIndex::Impl::NoteReuse(WorkerState& worker, const BlockStored& event,
                                                   .parent_end = parent_end,
                                                   .starts = i == 0,
                                                   .is_new = is_new,
-                                                  .no_drop = no_drop});
+                                                  .drop_is_known = drop_is_known});
     if (!shows || content_.contents[0] == kUnnamed || start.end == 0) continue;
     worker.evidence.NoteHit(start.end, static_cast<uint32_t>(hash_block_size));
     worker.shown.shortest_hit = worker.evidence.shortest_hit();

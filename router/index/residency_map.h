@@ -80,8 +80,8 @@ class ResidencyMap {
                bool follows, Cursor& cursor) {
     follows = follows && cursor.last == hash.form();
     cursor.last = hash.form();
-    return Dispatch(hash, cursor, [&](auto& store, const auto& key, auto& at) {
-      return store.Add(key, name, holding, more, follows, at);
+    return Dispatch(hash, cursor, [&](auto& store, const auto& key, auto& position) {
+      return store.Add(key, name, holding, more, follows, position);
     });
   }
   // See RunStore::AddNew. `form`: the form of the hashes; not kBytes.
@@ -110,8 +110,8 @@ class ResidencyMap {
   }
   Removal Remove(const BlockHash& hash, HolderId holder, Cursor& cursor,
                  BlockName* name = nullptr) {
-    return Dispatch(hash, cursor, [&](auto& store, const auto& key, auto& at) {
-      return store.Remove(key, holder, at, name);
+    return Dispatch(hash, cursor, [&](auto& store, const auto& key, auto& position) {
+      return store.Remove(key, holder, position, name);
     });
   }
   uint32_t TakeCopies(const BlockHash& hash, HolderId holder) {
@@ -122,16 +122,16 @@ class ResidencyMap {
   }
   std::optional<BlockName> NameOf(const BlockHash& hash, SourceHolders own, Cursor& cursor) {
     cursor.last = hash.form();
-    return Dispatch(hash, cursor, [&](auto& store, const auto& key, auto& at) {
-      return store.NameOf(key, own, at);
+    return Dispatch(hash, cursor, [&](auto& store, const auto& key, auto& position) {
+      return store.NameOf(key, own, position);
     });
   }
   // Puts the cursor on the block. If the next call of Add continues the block, Add tries the slot
   // after this block.
   void Seek(const BlockHash& hash, ContentKey content, Cursor& cursor) {
     cursor.last = hash.form();
-    Dispatch(hash, cursor, [content](const auto& store, const auto& key, auto& at) {
-      store.Seek(key, content, at);
+    Dispatch(hash, cursor, [content](const auto& store, const auto& key, auto& position) {
+      store.Seek(key, content, position);
     });
   }
   bool Holds(const BlockHash& hash, HolderId holder) const {

@@ -15,7 +15,8 @@ void ReadIntegers(FieldReader& from, size_t size, std::vector<uint64_t>& to) {
   if (!bytes.empty()) std::memcpy(to.data(), bytes.data(), bytes.size());
 }
 
-uint64_t AllBlocks(size_t blocks) {
+// Returns a mask with one bit for each block.
+uint64_t BlockMask(size_t blocks) {
   return blocks == RunImage::kMaxBlocks ? ~uint64_t{0} : (uint64_t{1} << blocks) - 1;
 }
 
@@ -28,8 +29,9 @@ void RunImage::ReadHashes(FieldReader& from) {
     }
   } else {
     ReadIntegers(from, blocks, integers);
-    const auto fits = [](uint64_t value) { return static_cast<int64_t>(value) < 0; };
-    if (form == BlockHash::Form::kNegative && !std::ranges::all_of(integers, fits)) from.Fail();
+    const auto is_negative = [](uint64_t value) { return static_cast<int64_t>(value) < 0; };
+    if (form == BlockHash::Form::kNegative && !std::ranges::all_of(integers, is_negative))
+      from.Fail();
   }
   if (stride > 0) ReadIntegers(from, blocks, contents);
 }
@@ -43,21 +45,23 @@ void RunImage::SkipHashes(FieldReader& from) const {
   if (stride > 0) (void)from.Raw(blocks * sizeof(ContentKey));
 }
 
-void RunImage::ReadHeld(FieldReader& from, size_t held, size_t counts) {
-  const uint64_t all = AllBlocks(blocks);
-  for (size_t i = 0; i < held && from.ok(); ++i) {
-    const uint64_t word = from.Int();
-    const uint64_t bits = word % 2 == 1 ? all : from.Fixed();
-    if (word >> 41 != 0 || (word >> 1 & 3) >= kTiers || (bits & ~all) != 0) return from.Fail();
-    holders.push_back({ImageHolder::Unpacked(word >> 1), bits});
+void RunImage::ReadHolderList(FieldReader& from, size_t holder_count, size_t copies_count) {
+  constexpr int kPackedBits = 41;  // 1 flag bit and the 40 bits of ImageHolder::Packed
+  const uint64_t all = BlockMask(blocks);
+  for (size_t i = 0; i < holder_count && from.ok(); ++i) {
+    const uint64_t packed_holder = from.Int();
+    const uint64_t bits = packed_holder % 2 == 1 ? all : from.Fixed();
+    const bool is_tier = (packed_holder >> 1 & 3) < kTiers;
+    if (packed_holder >> kPackedBits != 0 || !is_tier || (bits & ~all) != 0) return from.Fail();
+    holders.push_back({ImageHolder::Unpacked(packed_holder >> 1), bits});
   }
-  for (size_t i = 0; i < counts && from.ok(); ++i) {
+  for (size_t i = 0; i < copies_count && from.ok(); ++i) {
     Copies copy;
-    copy.held = from.Int(held);
+    copy.holder = from.Int(holder_count);
     copy.block = static_cast<uint32_t>(from.Int(RunImage::kMaxBlocks - 1));
     copy.copies = static_cast<uint32_t>(from.Int(~uint32_t{0}));
-    if (copy.held >= holders.size() || copy.copies < 2 ||
-        (holders[copy.held].bits >> copy.block & 1) == 0) {
+    if (copy.holder >= holders.size() || copy.copies < 2 ||
+        (holders[copy.holder].bits >> copy.block & 1) == 0) {
       return from.Fail();
     }
     copies.push_back(copy);
@@ -74,17 +78,17 @@ bool RunImage::ReadParts(FieldReader& from, bool with_hashes) {
   blocks = static_cast<uint32_t>(from.Int(kMaxBlocks));
   stride = static_cast<uint32_t>(from.Int(kMaxBlockSize));
   end = static_cast<uint32_t>(from.Int(~uint32_t{0}));
-  const size_t held = from.Count(1);
-  const size_t counts = from.Count(3);
-  // A named run without a proof has one block; see RunStore::NewBlocks.
-  constexpr uint32_t kUnproven = ~uint32_t{0};
+  const size_t holder_count = from.Count(1);
+  const size_t copies_count = from.Count(3);
+  // If the end of a named run is not proven, the run has only one block; see RunStore::NewBlocks.
+  constexpr uint32_t kUnproven = ~uint32_t{0};  // BlockName::kUnproven
   if (blocks == 0 || (stride > 0 && end == kUnproven && blocks > 1)) from.Fail();
   if (with_hashes) {
     ReadHashes(from);
   } else {
     SkipHashes(from);
   }
-  ReadHeld(from, held, counts);
+  ReadHolderList(from, holder_count, copies_count);
   return from.ok();
 }
 

@@ -103,7 +103,7 @@ struct RunImage {
     uint64_t bits = 0;  // bit i: block i
   };
   struct Copies {
-    size_t held = 0;  // index into `holders`
+    size_t holder = 0;  // index into `holders`
     uint32_t block = 0;
     uint32_t copies = 0;  // at least 2
   };
@@ -145,7 +145,7 @@ struct RunImage {
   bool ReadParts(FieldReader& from, bool with_hashes);
   void ReadHashes(FieldReader& from);
   void SkipHashes(FieldReader& from) const;
-  void ReadHeld(FieldReader& from, size_t held, size_t counts);
+  void ReadHolderList(FieldReader& from, size_t holder_count, size_t copies_count);
 };
 
 }  // namespace kvcast::router

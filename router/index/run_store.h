@@ -59,7 +59,7 @@ enum class Removal : uint8_t { kNotHeld, kCopiesLeft, kLastCopy };
 // registers.
 class BlockName {
  public:
-  // Instead of the tokens of the prefix: the content is not proven (see StoreContent::proven).
+  // The result of end_or_unproven() if the content is not proven (see StoreContent::proven).
   static constexpr uint32_t kUnproven = ~uint32_t{0};
 
   constexpr BlockName() = default;

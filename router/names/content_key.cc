@@ -120,34 +120,34 @@ ContentKey ContentKeys::Extend(ContentKey prefix, std::span<const TokenId> token
 }
 
 ContentKey ContentKeys::Retract(ContentKey key, std::span<const TokenId> tokens) const {
-  const auto take = [](uint64_t from, uint64_t half) {
+  const auto subtract = [](uint64_t from, uint64_t half) {
     return from >= half ? from - half : from + (kFieldPrime - half);
   };
   for (size_t i = tokens.size(); i-- > 0;) {
     const auto bits = static_cast<uint64_t>(tokens[i]);
     if (IsNarrow(tokens[i])) {
-      key = MultiplyMod(take(key, bits), unpoint_);
+      key = MultiplyMod(subtract(key, bits), unpoint_);
       continue;
     }
-    key = MultiplyMod(take(key, bits & 0xFFFFFFFF), unnarrow_);
-    key = MultiplyMod(take(key, bits >> 32), unwide_);
+    key = MultiplyMod(subtract(key, bits & 0xFFFFFFFF), unnarrow_);
+    key = MultiplyMod(subtract(key, bits >> 32), unwide_);
   }
   return key;
 }
 
 void ContentKeys::ExtendByPortably(ContentKey prefix, std::span<const TokenId> tokens, size_t step,
                                    std::span<ContentKey> keys) const {
-  const TokenId* at = tokens.data();
+  const TokenId* next_token = tokens.data();
   uint64_t state = prefix;
   for (ContentKey& key : keys) {
     for (size_t left = step; left > 0;) {
       const size_t n = std::min(left, kCell);
-      if (AllNarrow(at, n)) {
-        state = Fold(Wide{state} * powers_[n] + SumOf(at, n, powers_.data()));
+      if (AllNarrow(next_token, n)) {
+        state = Fold(Wide{state} * powers_[n] + SumOf(next_token, n, powers_.data()));
       } else {
-        for (size_t i = 0; i < n; ++i) state = Extend(state, at[i]);
+        for (size_t i = 0; i < n; ++i) state = Extend(state, next_token[i]);
       }
-      at += n;
+      next_token += n;
       left -= n;
     }
     state = Canonical(state);
@@ -225,17 +225,17 @@ void ContentKeys::ExtendBy(ContentKey prefix, std::span<const TokenId> tokens, s
   if (step % kCell == 0 && HasAvx2()) {
     constexpr size_t kBuffered = 64;  // cells
     std::array<ContentKey, kBuffered> ends;
-    const TokenId* at = tokens.data();
+    const TokenId* next_token = tokens.data();
     size_t key = 0;
     size_t into = 0;  // finished cells of the current step
     const size_t per_key = step / kCell;
     for (size_t left = keys.size() * per_key; left > 0;) {
       ContentKey* const out = per_key == 1 ? keys.data() + keys.size() - left : ends.data();
       const size_t most = per_key == 1 ? left : std::min(left, kBuffered);
-      size_t done = ExtendCells(at, most, lanes_, prefix, out);
+      size_t done = ExtendCells(next_token, most, lanes_, prefix, out);
       if (done == 0) {
         // A token is too large for the lanes.
-        ExtendByPortably(prefix, {at, kCell}, kCell, {out, 1});
+        ExtendByPortably(prefix, {next_token, kCell}, kCell, {out, 1});
         done = 1;
       }
       prefix = out[done - 1];
@@ -246,7 +246,7 @@ void ContentKeys::ExtendBy(ContentKey prefix, std::span<const TokenId> tokens, s
           keys[key++] = out[i];
         }
       }
-      at += done * kCell;
+      next_token += done * kCell;
       left -= done;
     }
     return;

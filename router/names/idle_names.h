@@ -32,10 +32,10 @@ class IdleNames {
     hash |= kProven;
     if (!buckets_) buckets_ = std::make_unique<std::array<Bucket, kBuckets>>();
     Bucket& bucket = BucketOf(hash);
-    size_t at = 0;
-    while (at < kWays - 1 && !bucket[at].Has(hash) && bucket[at].content != kUnnamed) ++at;
-    if (bucket[at].content != kUnnamed && !bucket[at].Has(hash)) ++forgotten_;
-    for (; at > 0; --at) bucket[at] = bucket[at - 1];
+    size_t way = 0;
+    while (way < kWays - 1 && !bucket[way].Has(hash) && bucket[way].content != kUnnamed) ++way;
+    if (bucket[way].content != kUnnamed && !bucket[way].Has(hash)) ++forgotten_;
+    for (; way > 0; --way) bucket[way] = bucket[way - 1];
     bucket[0] = {name.proven ? hash : hash ^ kProven, name.content};
   }
   // Returns the content of the hash. GivenContent::content is kUnnamed if it is not known.

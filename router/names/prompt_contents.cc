@@ -58,20 +58,20 @@ std::vector<ContentKey> PromptContents(const ContentKeys& keys, std::span<const 
     return contents;
   }
   size_t item = 0;
-  int64_t at = 0;
+  int64_t position = 0;
   for (int64_t i = 0; i < units; ++i) {
     if (digests != nullptr) {
       state = keys.AddEmbeddings(state, digests->digests[static_cast<size_t>(i)]);
     }
     const int64_t covered = (i + 1) * hash_block_size + lookahead;
-    while (at < covered) {
-      for (; item < items.size() && items[item].offset == at; ++item) {
+    while (position < covered) {
+      for (; item < items.size() && items[item].offset == position; ++item) {
         state = keys.AddItem(state, items[item].identifier);
       }
       const int64_t next = item < items.size() ? std::min(items[item].offset, covered) : covered;
-      state = keys.Extend(state,
-                          tokens.subspan(static_cast<size_t>(at), static_cast<size_t>(next - at)));
-      at = next;
+      state = keys.Extend(state, tokens.subspan(static_cast<size_t>(position),
+                                                static_cast<size_t>(next - position)));
+      position = next;
     }
     contents[static_cast<size_t>(i)] = keys.Mark(state, lookahead);
   }

@@ -95,7 +95,7 @@ class SchemeDetector::Impl {
   void Prove(KeyKindSet kinds, ExtraKeyScheme form, const BlockStored& event);
   void Verify(const Digest& digest, const BlockStored& event);
   void NoteProofs();
-  void Say(SchemeState state, std::string reason);
+  void SetVerdict(SchemeState state, std::string reason);
   // True if the scheme is known with its seed. Only then a fit proves something about a prompt.
   bool IsKnown() const { return scheme_ && !scheme_->none_hash.empty(); }
 
@@ -135,7 +135,8 @@ void SchemeDetector::Impl::Skip(SchemeSkip reason) {
   if (++tokenless_ != kTokenlessStoresToGiveUp) return;
   // A registered scheme may still be right, but no store of this stream can show it.
   const bool registered = !search_.registration().empty();
-  Say(registered ? SchemeState::kUnknown : SchemeState::kTokenMode, "stores carry no token ids");
+  SetVerdict(registered ? SchemeState::kUnknown : SchemeState::kTokenMode,
+             "stores carry no token ids");
 }
 
 void SchemeDetector::Impl::OnStore(const BlockStored& event) {
@@ -287,14 +288,14 @@ SchemeDetector::Impl::Outcome SchemeDetector::Impl::OnFound(const ChainScheme& f
   }
   if (!seedless) previous_.reset();
   if (!as_registered) {
-    Say(SchemeState::kMismatch, "registered " + std::string(search_.registration()) +
-                                    "; the stores have " + ToString(found));
+    SetVerdict(SchemeState::kMismatch, "registered " + std::string(search_.registration()) +
+                                           "; the stores have " + ToString(found));
   } else if (!seedless) {
-    Say(SchemeState::kMatched, std::move(reason));
+    SetVerdict(SchemeState::kMatched, std::move(reason));
   } else if (root_.misses > 0) {
     verdict.scheme = scheme_;  // the reason, which is about the seed, stays
   } else {
-    Say(SchemeState::kUnknown, "no testable store at the start of a prompt was seen yet");
+    SetVerdict(SchemeState::kUnknown, "no testable store at the start of a prompt was seen yet");
   }
   return as_registered && !replaces ? Outcome::kMatched : Outcome::kMismatched;
 }
@@ -374,10 +375,10 @@ void SchemeDetector::Impl::ForgetScheme() {
 void SchemeDetector::Impl::GiveUp() {
   const std::string before = previous_ ? ", " + ToString(*previous_) + " before" : "";
   if (search_.registration().empty()) {
-    return Say(SchemeState::kTokenMode, "no known scheme fits the stores" + before);
+    return SetVerdict(SchemeState::kTokenMode, "no known scheme fits the stores" + before);
   }
-  Say(SchemeState::kMismatch, "registered " + std::string(search_.registration()) +
-                                  "; no known scheme fits the stores" + before);
+  SetVerdict(SchemeState::kMismatch, "registered " + std::string(search_.registration()) +
+                                         "; no known scheme fits the stores" + before);
 }
 
 // Verifies the next blocks of the store. A store that follows these blocks then finds its parent.
@@ -434,7 +435,7 @@ void SchemeDetector::Impl::NoteProofs() {
   counters.kinds = proofs_.counters();
 }
 
-void SchemeDetector::Impl::Say(SchemeState state, std::string reason) {
+void SchemeDetector::Impl::SetVerdict(SchemeState state, std::string reason) {
   verdict.state = state;
   verdict.scheme = scheme_;
   verdict.reason = std::move(reason);
@@ -452,7 +453,7 @@ void SchemeDetector::Impl::Restart() {
   verified_.Clear();
   carries_tokens_ = false;
   tokenless_ = 0;
-  Say(SchemeState::kUnknown, "no testable store at the start of a prompt was seen yet");
+  SetVerdict(SchemeState::kUnknown, "no testable store at the start of a prompt was seen yet");
   NoteProofs();
 }
 

@@ -53,7 +53,7 @@ size_t TokensOf(const ExtraKeys& keys) {
   return tokens;
 }
 
-Status Bad(const std::string& what) { return {StatusCode::kInvalidArgument, what}; }
+Status Bad(const std::string& message) { return {StatusCode::kInvalidArgument, message}; }
 
 Status Check(const SchemeDetectorConfig& config) {
   if (config.seeds.size() + config.none_hashes.size() > kMaxSchemeSeeds) {
@@ -77,8 +77,8 @@ std::span<const TokenId> TokensBehind(const BlockStored& event, size_t end, Look
   if (end + width <= tokens.size()) return tokens.subspan(end, width);
   const auto inside = tokens.subspan(end);
   const auto behind = std::span(event.lookahead->token_ids).last(width);
-  const auto at = std::copy(inside.begin(), inside.end(), room.begin());
-  std::copy_n(behind.begin(), width - inside.size(), at);
+  const auto free = std::copy(inside.begin(), inside.end(), room.begin());
+  std::copy_n(behind.begin(), width - inside.size(), free);
   return std::span(room).first(width);
 }
 
@@ -155,12 +155,12 @@ Digest SchemeSearch::HashBlock(BlockHasher& hasher, const Digest& parent, const 
   const std::span<const TokenId> tokens = *event.token_ids;
   LookaheadRoom room;
   Digest digest = parent;
-  for (size_t at = index * size; at < (index + 1) * size; at += step) {
+  for (size_t begin = index * size; begin < (index + 1) * size; begin += step) {
     const Digest before = digest;
-    const BlockForm block{form, TokensBehind(event, at + step, room)};
-    const bool first = at == index * size;
+    const BlockForm block{form, TokensBehind(event, begin + step, room)};
+    const bool first = begin == index * size;
     digest =
-        hasher.HashBlock(&before, tokens.subspan(at, step), first ? keys.first : keys.rest,
+        hasher.HashBlock(&before, tokens.subspan(begin, step), first ? keys.first : keys.rest,
                          first ? std::span(keys.object_tags) : std::span<const uint32_t>(), block);
     ++hashes_;
     tokens_ += kTokensAHash + static_cast<int64_t>(step + TokensOf(first ? keys.first : keys.rest));

@@ -25,8 +25,8 @@ std::string_view IdentifierOf(const ExtraKeyList& item) {
 }
 int64_t OffsetOf(const ExtraKeyList& item) { return std::get<int64_t>(item.items[1].value); }
 
-// True if the item continues in the block after `index`.
-bool GoesOn(const BlockStored& event, size_t index, const ExtraKeyList& item) {
+// True if the item of block `index` continues in the next block.
+bool ContinuesInNextBlock(const BlockStored& event, size_t index, const ExtraKeyList& item) {
   if (index + 1 >= event.extra_keys->size() || !(*event.extra_keys)[index + 1]) return false;
   const ExtraKeys& next = *(*event.extra_keys)[index + 1];
   return std::any_of(next.begin(), next.end(), [&](const ExtraKey& key) {
@@ -108,7 +108,7 @@ BlockContent ReadBlockContent(const BlockStored& event, size_t index, bool first
   // event looks the same if the prompt fills the block. If the last item continues in the next
   // block, the prompt filled this block.
   if (items > 1 && OffsetOf(*last_item) >= 0) {
-    content.hidden |= !GoesOn(event, index, *last_item);
+    content.hidden |= !ContinuesInNextBlock(event, index, *last_item);
   }
   return content;
 }
@@ -163,13 +163,13 @@ std::optional<ContentKey> StoreReader::ExtendByBlock(ContentKey state, TokenRang
   size_t item = 0;
   while (item < items.size() && items[item].position < range.begin) ++item;
   window_.clear();
-  for (int64_t at = range.begin; at < range.end; ++at) {
-    for (; item < items.size() && items[item].position == at; ++item) {
+  for (int64_t position = range.begin; position < range.end; ++position) {
+    for (; item < items.size() && items[item].position == position; ++item) {
       state = keys_.Extend(state, window_);
       window_.clear();
       state = keys_.AddItem(state, items[item].identifier);
     }
-    window_.push_back(token_at(at));
+    window_.push_back(token_at(position));
   }
   // Engines do not send items out of order.
   if (item < items.size()) return std::nullopt;
@@ -210,8 +210,8 @@ void StoreReader::ReadBlocks(const BlockStored& event, const SpanStart& start,
       state = keys_.AddEmbeddings(
           state, {reinterpret_cast<const uint8_t*>(own.embeddings.data()), own.embeddings.size()});
     }
-    const auto token_at = [&](int64_t at) {
-      const int64_t position = block * size + at;
+    const auto token_at = [&](int64_t offset) {
+      const int64_t position = block * size + offset;
       return position < positions.count() ? positions.At(position)
                                           : positions.Behind(hash, position - (block + 1) * size);
     };

@@ -85,6 +85,8 @@ bool Replica::CommitSnapshot(const residency::PublisherStatus& status) {
 bool Replica::CommitRepair(const residency::PublisherStatus& status) {
   const std::unique_ptr<BucketRepair> repair = std::move(repair_);
   const BucketMask& buckets = repair->buckets();
+  // The buckets that differ from the status: `kept` in the current blocks of the worker, `added` in
+  // the received blocks.
   const BucketMask kept = router::DifferingBuckets(DigestOfContent(index_, worker_), status);
   const BucketMask added = router::DifferingBuckets(reader_.digest(), status);
   if ((kept & ~buckets).any() || (added & buckets).any()) return false;

@@ -141,7 +141,7 @@ void MatchPlan::Judge(const Reuse& reuse, WorkerMatch& match) const {
 }
 
 // The prefix that the policy predicts.
-int64_t MatchPlan::Promise(const Reuse& reuse) const {
+int64_t MatchPlan::PredictedTokens(const Reuse& reuse) const {
   switch (shape_.policy) {
     case MatchPolicy::kFullOnly:
       return ShortestLeadingTokens(parts_);
@@ -170,7 +170,7 @@ WorkerMatch MatchPlan::Evaluate() const {
   const Reuse reuse =
       ReusablePrefix(parts_, shape_.hash_block_size, worker_->alignment,
                      shape_.units * shape_.hash_block_size, eagle_units_ * shape_.hash_block_size);
-  match.gpu_tokens = Promise(reuse);
+  match.gpu_tokens = PredictedTokens(reuse);
   if (shape_.policy == MatchPolicy::kExact) Replay(match);
   match.recompute_tokens = shape_.prompt_tokens - match.gpu_tokens + match.replay_tokens;
   for (size_t i = 0; i < part_of_group_.size(); ++i) {

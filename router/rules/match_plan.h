@@ -53,7 +53,7 @@ class MatchPlan {
   void AddGroup(GroupSpec spec);
   void MarkOne(size_t part, Tier tier, int64_t position);
   void MarkOffloaded(size_t part, Tier tier, int64_t position);
-  int64_t Promise(const Reuse& reuse) const;
+  int64_t PredictedTokens(const Reuse& reuse) const;
   void Replay(WorkerMatch& match) const;
   void Judge(const Reuse& reuse, WorkerMatch& match) const;
   // `held`: the blocks on lower tiers, by part. Empty: none.

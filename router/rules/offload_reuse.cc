@@ -84,12 +84,12 @@ int64_t ReusableWithMirroredPool(std::span<const GroupResidency> groups,
   for (const GroupResidency& group : groups) {
     const int64_t block_size = group.spec.block_size;
     const int64_t local = query.local_tokens / block_size;
-    GroupResidency& rest = behind.emplace_back();
-    rest.spec = group.spec;
-    rest.tokens_before = query.local_tokens;
-    rest.blocks.Resize(std::max<int64_t>(group.blocks.size() - local, 0));
-    for (int64_t i = 0; i < rest.blocks.size(); ++i) {
-      if (group.blocks.Test(local + i)) rest.blocks.Set(i);
+    GroupResidency& group_behind = behind.emplace_back();
+    group_behind.spec = group.spec;
+    group_behind.tokens_before = query.local_tokens;
+    group_behind.blocks.Resize(std::max<int64_t>(group.blocks.size() - local, 0));
+    for (int64_t i = 0; i < group_behind.blocks.size(); ++i) {
+      if (group.blocks.Test(local + i)) group_behind.blocks.Set(i);
     }
   }
   const int64_t size = query.hash_block_size;

@@ -60,15 +60,16 @@ class ReuseEvidence {
     uint64_t block = 0;
     // Tokens of the prefix that ends with the parent; 0: unknown.
     uint32_t parent_end = 0;
-    bool starts = false;   // the child is the first block of its store
-    bool is_new = false;   // behind the parent, the worker held no block that begins like the child
-    bool no_drop = false;  // the engine is known to drop no block
+    bool starts = false;  // the child is the first block of its store
+    bool is_new = false;  // behind the parent, the worker held no block that begins like the child
+    // It is known whether the engine drops a block for a draft head.
+    bool drop_is_known = false;
   };
   // Notes that a group stored a child behind its parent block. True: this shows a hit that ended
   // with the parent. REQUIRES: open().
   bool NoteChild(const Child& child) {
     if (++blocks_ == kBlocks) Close();
-    if (closed_ || (child.starts && !child.is_new && !child.no_drop)) return false;
+    if (closed_ || (child.starts && !child.is_new && !child.drop_is_known)) return false;
     if (!MayShow(child.parent_end)) return false;
     if (!children_) children_ = std::make_unique<std::array<Children, kParents>>();
     const uint64_t parent = Of(child.parent, child.group);
@@ -76,13 +77,14 @@ class ReuseEvidence {
     if (known.parent != parent || RemovedAt(parent) > known.since) {
       known = {.parent = parent, .since = removals_};
     }
-    // If the engine drops no block, a child that is stored again belongs to another request.
+    // A child that is stored again may be the block that the engine dropped from a longer hit. It
+    // counts only if it is known whether the engine drops a block.
     const auto block = static_cast<uint32_t>(child.block);
     const auto end = known.blocks.begin() + std::min<uint32_t>(known.count, kChildren);
     const bool again = std::find(known.blocks.begin(), end, block) != end;
-    if (again && !child.no_drop) return false;
+    if (again && !child.drop_is_known) return false;
     if (known.count < kChildren) known.blocks[known.count] = block;
-    known.count += known.count < kChildren || child.no_drop;
+    known.count += known.count < kChildren || child.drop_is_known;
     const auto copied = copied_.find(parent);
     const size_t copies = copied == copied_.end() ? 1 : copied->second;
     return child.starts && known.count > copies;

@@ -50,25 +50,27 @@ std::optional<size_t> PromptSample::UnitsBefore(const Store& store) const {
 
 void PromptSample::NotePath(const Store& store, const StorePath& path, size_t before,
                             const ContentKeys& keys) {
-  Going going = NoteShared(store, path, before);
-  if (!going.along && may_choose_) {
-    going.along = prompts_.size();
-    Choose(store, going.leaves ? prompts_[*going.leaves].Branch(going.shared) : SampledPrompt(),
+  PathRelation relation = NoteShared(store, path, before);
+  if (!relation.follows && may_choose_) {
+    relation.follows = prompts_.size();
+    Choose(store,
+           relation.diverges_from ? prompts_[*relation.diverges_from].Branch(relation.shared)
+                                  : SampledPrompt(),
            keys);
-    if (going.shared > 0) prompts_.back().NoteAskedFor(going.shared);
+    if (relation.shared > 0) prompts_.back().NoteAskedFor(relation.shared);
     prompts_.back().TakeAskedForLately();
   }
-  if (!going.along) return;
-  SampledPrompt& prompt = Grow(*going.along, before, path);
+  if (!relation.follows) return;
+  SampledPrompt& prompt = Grow(*relation.follows, before, path);
   for (const uint32_t end : path.ends) {
     if (before + end < prompt.units()) prompt.NoteStored(before + end, store.group);
   }
 }
 
 // Compares the path with all sampled prompts that contain the units before the path.
-PromptSample::Going PromptSample::NoteShared(const Store& store, const StorePath& path,
-                                             size_t before) {
-  Going going;
+PromptSample::PathRelation PromptSample::NoteShared(const Store& store, const StorePath& path,
+                                                    size_t before) {
+  PathRelation relation;
   for (size_t i = 0; i < prompts_.size(); ++i) {
     SampledPrompt& prompt = prompts_[i];
     if (!store.start.at_root && !prompt.HasPrefix(before, store.start.parent)) continue;
@@ -80,16 +82,16 @@ PromptSample::Going PromptSample::NoteShared(const Store& store, const StorePath
       if (prompt.NoteStored(before + end, store.group)) prompt.NoteAskedFor(before + end + 1);
     }
     if (!agreement.differs) {
-      going.along = i;
+      relation.follows = i;
       continue;
     }
     prompt.NoteAskedFor(shared);
-    if (shared > going.shared) {
-      going.leaves = i;
-      going.shared = shared;
+    if (shared > relation.shared) {
+      relation.diverges_from = i;
+      relation.shared = shared;
     }
   }
-  return going;
+  return relation;
 }
 
 void PromptSample::NoteBlocks(const Store& store, size_t before) {

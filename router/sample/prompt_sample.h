@@ -93,15 +93,16 @@ class PromptSample {
     return (filter_[bit / 64] >> bit % 64 & 1) != 0;
   }
   void Follow(const Store& store, const ContentKeys& keys);
-  // The relation of a path to the sampled prompts. A path leaves a prompt at the first unit where
-  // their keys differ.
-  struct Going {
-    std::optional<size_t> along;   // the prompt that contains the path, or that the path continues
-    std::optional<size_t> leaves;  // a prompt that the path leaves, with the most shared units
-    size_t shared = 0;             // number of leading units that the path shares with `leaves`
+  // The relation of a path to the sampled prompts. A path diverges from a prompt at the first unit
+  // where their keys differ.
+  struct PathRelation {
+    std::optional<size_t> follows;  // the prompt that contains the path, or that the path continues
+    // Of the prompts from which the path diverges, the prompt with the most shared units.
+    std::optional<size_t> diverges_from;
+    size_t shared = 0;  // number of leading units that the path shares with `diverges_from`
   };
   void NotePath(const Store& store, const StorePath& path, size_t before, const ContentKeys& keys);
-  Going NoteShared(const Store& store, const StorePath& path, size_t before);
+  PathRelation NoteShared(const Store& store, const StorePath& path, size_t before);
   void NoteBlocks(const Store& store, size_t before);
   // Returns the prompt at its new position.
   SampledPrompt& Grow(size_t which, size_t before, const StorePath& path);

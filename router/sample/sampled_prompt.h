@@ -52,7 +52,8 @@ class SampledPrompt {
     if (units > asked_for_) asked_for_ = units;
     asked_for_lately_ = true;
   }
-  size_t asked_for() const { return asked_for_; }  // 0: no other request used the prompt
+  // In units. 0: no other request used the prompt.
+  size_t asked_for() const { return asked_for_; }
   // True: another request used the prompt since the previous call.
   bool TakeAskedForLately() {
     const bool lately = asked_for_lately_;

@@ -281,21 +281,21 @@ void EngineClock::Admitted(uint64_t request, int64_t context) {
   Count(*it);
 }
 
-// Takes the predicted state `at` as the real state at `now_s`. If the engine sends reports, a
+// Takes the state `predicted` as the real state at `now_s`. If the engine sends reports, a
 // prompt that is complete in this state keeps one token until its report arrives. If the engine
 // sends no reports, such a prompt becomes a decoding request.
-void EngineClock::Settle(const Position& at, double now_s) {
+void EngineClock::Settle(const Position& predicted, double now_s) {
   anchor_s_ = now_s;
-  for (size_t i = 0; i < std::min(at.next + 1, prefills_.size()); ++i) {
+  for (size_t i = 0; i < std::min(predicted.next + 1, prefills_.size()); ++i) {
     Prefill& prefill = prefills_[i];
-    const int64_t computed = i < at.next ? prefill.tokens - 1 : at.computed;
+    const int64_t computed = i < predicted.next ? prefill.tokens - 1 : predicted.computed;
     Uncount(prefill);
     prefill.context += computed;
     prefill.tokens -= computed;
     Count(prefill);
   }
   if (reports_) return;
-  for (size_t i = 0; i < at.next; ++i) {
+  for (size_t i = 0; i < predicted.next; ++i) {
     const Prefill& prefill = prefills_.front();
     decodes_.push_back({prefill.request, prefill.context + prefill.tokens});
     decode_context_ += decodes_.back().context;

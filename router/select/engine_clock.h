@@ -119,7 +119,7 @@ class EngineClock {
   double StepsOf(int64_t tokens) const;
   double QueueSeconds(const StepCost& cost) const;
   double AloneSeconds(int64_t context, int64_t tokens, const StepCost& cost) const;
-  void Settle(const Position& at, double now_s);
+  void Settle(const Position& predicted, double now_s);
   std::optional<Observation> Observe(const Walk& walk, double now_s, const StepCost& cost);
   int64_t OtherPrompts() const;  // number of prompts of other routers in prefills_
   void RemoveOtherDecodes();

@@ -30,14 +30,15 @@ constexpr WeightMember kWeights[] = {
     {"load_storage_token", [](C c) -> double& { return c.weights.load_storage_token; }},
 };
 
-Status ReadWeights(const Json& json, const std::string& at, RouterOptions& options) {
-  if (!json.is_object()) return BadField(at + ": must be an object");
+Status ReadWeights(const Json& json, const std::string& path, RouterOptions& options) {
+  if (!json.is_object()) return BadField(path + ": must be an object");
   for (const auto& [name, value] : json.items()) {
     const auto weight =
         std::find_if(std::begin(kWeights), std::end(kWeights),
                      [&name](const WeightMember& member) { return name == member.name; });
-    if (weight == std::end(kWeights)) return BadField(at + ": unknown member: " + name);
-    Status status = ReadNumber(value, at + "." + name, 0, kMaxWeight, weight->of(options.routing));
+    if (weight == std::end(kWeights)) return BadField(path + ": unknown member: " + name);
+    Status status =
+        ReadNumber(value, path + "." + name, 0, kMaxWeight, weight->of(options.routing));
     if (!status.ok()) return status;
   }
   return Status();

@@ -16,7 +16,8 @@ namespace kvcast {
 class LogLimiter {
  public:
   static constexpr int64_t kWindowMs = 60'000;
-  // Sources of one event that are counted separately. All further sources count as one source.
+  // Maximum number of sources of one event that are counted separately. All further sources count
+  // as one source.
   static constexpr size_t kMaxSources = 8192;
 
   // The lines of one event that were left out in one window.

@@ -97,15 +97,15 @@ struct Appender {
     if (!std::isfinite(value)) {
       line += format == LogFormat::kJson ? "null" : "none";
     } else {
-      Number(value);
+      AppendNumber(value);
     }
   }
-  void operator()(int64_t value) const { Number(value); }
-  void operator()(uint64_t value) const { Number(value); }
+  void operator()(int64_t value) const { AppendNumber(value); }
+  void operator()(uint64_t value) const { AppendNumber(value); }
 
  private:
   template <typename Value>
-  void Number(Value value) const {
+  void AppendNumber(Value value) const {
     std::array<char, 32> digits;
     const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
     line.append(digits.data(), end);

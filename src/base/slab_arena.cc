@@ -50,10 +50,10 @@ struct SlabArena::Slab {
   size_t size_class;
   size_t object_bytes;
   size_t mapped_bytes;
-  uint32_t room;     // capacity, in objects
-  uint32_t used;     // objects in use
-  uint32_t touched;  // objects that were used at least once; only these may be in `free`
-  void* free;        // list of free touched objects, linked by their first word
+  uint32_t capacity;  // in objects
+  uint32_t used;      // objects in use
+  uint32_t touched;   // objects that were used at least once; only these may be in `free`
+  void* free;         // list of free touched objects, linked by their first word
   Slab* previous;
   Slab* next;
 };
@@ -77,16 +77,16 @@ SlabArena::Slab* SlabArena::NewSlab(size_t size_class, size_t bytes) {
   if (of_size_[size_class] > 0 || mapped > kSlabBytes) AdviseHugePages(memory, mapped);
   ++of_size_[size_class];
   ++slabs_;
-  return new (memory)
-      Slab{.size_class = size_class,
-           .object_bytes = bytes,
-           .mapped_bytes = mapped,
-           .room = bytes > kLargest ? 1 : static_cast<uint32_t>((mapped - kHeaderBytes) / bytes),
-           .used = 0,
-           .touched = 0,
-           .free = nullptr,
-           .previous = nullptr,
-           .next = nullptr};
+  return new (memory) Slab{
+      .size_class = size_class,
+      .object_bytes = bytes,
+      .mapped_bytes = mapped,
+      .capacity = bytes > kLargest ? 1 : static_cast<uint32_t>((mapped - kHeaderBytes) / bytes),
+      .used = 0,
+      .touched = 0,
+      .free = nullptr,
+      .previous = nullptr,
+      .next = nullptr};
 }
 
 void SlabArena::Link(Slab* slab) {
@@ -123,7 +123,7 @@ void* SlabArena::Allocate(size_t bytes) {
   Slab* slab = bytes > kLargest ? nullptr : open_[size_class];
   if (slab == nullptr) {
     slab = NewSlab(size_class, object_bytes);
-    if (slab->room > 1) Link(slab);
+    if (slab->capacity > 1) Link(slab);
   }
   void* object = slab->free;
   if (object != nullptr) {
@@ -131,7 +131,7 @@ void* SlabArena::Allocate(size_t bytes) {
   } else {
     object = reinterpret_cast<std::byte*>(slab) + kHeaderBytes + slab->touched++ * object_bytes;
   }
-  if (++slab->used == slab->room && slab->room > 1) Unlink(slab);
+  if (++slab->used == slab->capacity && slab->capacity > 1) Unlink(slab);
   bytes_ += slab->object_bytes;
   return object;
 }
@@ -140,13 +140,13 @@ void SlabArena::Free(void* object) {
   auto* const slab =
       reinterpret_cast<Slab*>(reinterpret_cast<uintptr_t>(object) / kSlabBytes * kSlabBytes);
   bytes_ -= slab->object_bytes;
-  if (slab->room == 1) {
+  if (slab->capacity == 1) {
     Release(slab);
     return;
   }
   *static_cast<void**>(object) = slab->free;
   slab->free = object;
-  if (slab->used-- == slab->room) Link(slab);
+  if (slab->used-- == slab->capacity) Link(slab);
   if (slab->used > 0) return;
   Unlink(slab);
   Release(slab);

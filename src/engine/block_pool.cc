@@ -214,7 +214,9 @@ void BlockPool::ForgetAll() {
 }
 
 Status BlockPool::CheckInvariants() const {
-  const auto broken = [](const std::string& what) { return Status(StatusCode::kInternal, what); };
+  const auto broken = [](const std::string& problem) {
+    return Status(StatusCode::kInternal, problem);
+  };
   if (free_.Contains(kNullBlock)) return broken("the null block is in the free queue");
   if (cached_.HasKeys(kNullBlock)) return broken("the null block is cached");
   int64_t queued = 0;

@@ -15,7 +15,7 @@ namespace {
 
 // Only the blocks of groups that take part in prefix caching hold whole hash units. If no group
 // takes part, the result is group 0.
-GroupIdx SmallestBlocks(const CacheConfig& config) {
+GroupIdx GroupOfSmallestBlocks(const CacheConfig& config) {
   const auto size = [](const GroupSpec& group) {
     return TakesPart(group) ? group.block_size : std::numeric_limits<int64_t>::max();
   };
@@ -37,7 +37,7 @@ class ChainProver::Impl {
       : scheme_{.hash_block_size = config.hash_block_size,
                 .form = config.chain_form,
                 .event_form = events.hash_form},
-        group_(SmallestBlocks(config)),
+        group_(GroupOfSmallestBlocks(config)),
         block_size_(BlockSizeOf(config, group_)),
         hasher_(std::move(hasher)) {}
 

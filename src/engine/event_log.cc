@@ -84,8 +84,8 @@ void EventLog::DescribeLookahead(const StoredSpan& span, BlockStored& event) con
   lookahead.width = span.block_begins.empty() ? 0 : lookahead_;
   lookahead.token_ids.clear();
   for (const int64_t begin : span.block_begins) {
-    const auto behind = span.request.tokens.begin() + begin + span.block_size;
-    lookahead.token_ids.insert(lookahead.token_ids.end(), behind, behind + lookahead_);
+    const auto after_block = span.request.tokens.begin() + begin + span.block_size;
+    lookahead.token_ids.insert(lookahead.token_ids.end(), after_block, after_block + lookahead_);
   }
 }
 

@@ -25,9 +25,9 @@ void FullAttentionManager::CacheBlocks(RequestSlot slot, const CacheRequest& req
       std::min<int64_t>(limit / hash_block_size, std::ssize(request.chain)) * hash_block_size;
   if (boundary == 0 || boundary > tokens || boundary % block_size() == 0) return;
   const auto index = static_cast<size_t>(boundary / block_size());
-  const auto held = table(slot);
-  if (index >= held.size()) return;
-  pool().CachePartialBlock({request, group(), held[index], boundary});
+  const auto request_table = table(slot);
+  if (index >= request_table.size()) return;
+  pool().CachePartialBlock({request, group(), request_table[index], boundary});
 }
 
 void FullAttentionManager::RemoveSkipped(RequestSlot slot, int64_t processed_tokens,

@@ -44,12 +44,12 @@ void GroupLookup::Begin(std::span<const Digest> chain, int64_t tokens_before) {
   for (auto& ids : partial_ids_) ids.assign(static_cast<size_t>(units), kNullBlock);
 }
 
-bool GroupLookup::FindInAll(const Digest& digest, std::vector<std::vector<BlockId>>& found,
-                            int64_t at) {
+bool GroupLookup::FindInAll(const Digest& digest, std::vector<std::vector<BlockId>>& ids,
+                            int64_t index) {
   for (size_t i = 0; i < members_.size(); ++i) {
     const auto block = pool_.FindCached(digest, members_[i]);
     if (!block) return false;
-    found[i][static_cast<size_t>(at)] = *block;
+    ids[i][static_cast<size_t>(index)] = *block;
   }
   return true;
 }
@@ -110,11 +110,11 @@ int64_t GroupLookup::SearchBackward(int64_t max_units) {
   // probed all blocks from that block on.
   for (int64_t end = max_units; end > 0 && hit == 0;) {
     const int64_t begin = std::max<int64_t>(0, end - kSearchStride * units_per_block);
-    for (int64_t at = end; at > begin; --at) {
-      if (at % units_per_block == 0) {
-        ProbeBlock(at / units_per_block - 1);
+    for (int64_t end_unit = end; end_unit > begin; --end_unit) {
+      if (end_unit % units_per_block == 0) {
+        ProbeBlock(end_unit / units_per_block - 1);
       } else if (inside_blocks_) {
-        ProbePartialEnd(at);
+        ProbePartialEnd(end_unit);
       }
     }
     end = begin;
@@ -132,12 +132,12 @@ int64_t GroupLookup::LongestHit(int64_t max_tokens, bool drop_eagle) {
     ProbeFull(max_units);
   } else {
     const int64_t limit = max_tokens / spec_.block_size;
-    ProbeForward(FirstHeldBlock(limit * spec_.block_size), limit);
+    ProbeForward(FirstNeededBlock(limit * spec_.block_size), limit);
   }
   return HighestHit(max_units);
 }
 
-int64_t GroupLookup::FirstHeldBlock(int64_t hit_tokens) const {
+int64_t GroupLookup::FirstNeededBlock(int64_t hit_tokens) const {
   if (IsWindowKind(spec_.kind)) {
     const int64_t need = internal::RequiredWindowBlocks(residency_.spec);
     return std::max<int64_t>(0, hit_tokens / spec_.block_size - need);
@@ -152,7 +152,7 @@ int64_t GroupLookup::FirstHeldBlock(int64_t hit_tokens) const {
 void GroupLookup::FillTables(int64_t hit_tokens, std::vector<std::vector<BlockId>>& tables) const {
   const int64_t block_size = spec_.block_size;
   const int64_t whole = hit_tokens / block_size;
-  const int64_t first = FirstHeldBlock(hit_tokens);
+  const int64_t first = FirstNeededBlock(hit_tokens);
   for (size_t i = 0; i < members_.size(); ++i) {
     std::vector<BlockId>& table = tables[members_[i].value];
     table.assign(static_cast<size_t>(CeilDiv(hit_tokens, block_size)), kNullBlock);

@@ -40,13 +40,13 @@ class GroupLookup {
   // Prefetches the memory that ProbeBlock(index) will read.
   void Prefetch(int64_t index) const;
   void ProbePartialEnd(int64_t end_unit);
-  bool FindInAll(const Digest& digest, std::vector<std::vector<BlockId>>& found, int64_t at);
+  bool FindInAll(const Digest& digest, std::vector<std::vector<BlockId>>& ids, int64_t index);
 
   void ProbeFull(int64_t max_units);
   void ProbeForward(int64_t begin, int64_t end);
   int64_t HighestHit(int64_t max_units) const;
   int64_t SearchBackward(int64_t max_units);
-  int64_t FirstHeldBlock(int64_t hit_tokens) const;
+  int64_t FirstNeededBlock(int64_t hit_tokens) const;
 
   GroupSpec spec_;
   std::vector<GroupIdx> members_;

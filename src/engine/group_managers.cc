@@ -57,7 +57,7 @@ GroupManagers::GroupManagers(const CacheConfig& config, BlockPool& pool)
     context.max_admission_blocks =
         MaxAdmissionBlocks(context.spec, config.max_model_len, config.max_in_flight_tokens);
     context.caching_lags = context.spec.eagle && prefilled_again_ > 0;
-    context.caches_junctions = config.mamba_shared_prefix_checkpoint;
+    context.shared_prefix_checkpoint = config.mamba_shared_prefix_checkpoint;
     // A new Mamba state is written completely, so its block need not be zeroed.
     context.zero_new_blocks = config.zero_new_blocks && context.spec.kind != SpecKind::kMamba;
     context.pool = &pool;

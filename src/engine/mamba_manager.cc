@@ -42,10 +42,10 @@ int64_t MambaManager::BlocksToAllocate(RequestSlot slot, std::span<const BlockId
     return SingleTypeManager::BlocksToAllocate(slot, hits, WithSpeculativeBlocks(demand));
   }
   const RequestBlocks* request = find_blocks(slot);
-  const auto held = static_cast<int64_t>(request == nullptr ? 0 : request->table.size());
+  const auto held_blocks = static_cast<int64_t>(request == nullptr ? 0 : request->table.size());
   const bool copies =
       EndsInsideBlock(hits, demand) || (request != nullptr && request->shared_tail.has_value());
-  int64_t added = RequiredBlocks(demand) - static_cast<int64_t>(hits.size()) - held;
+  int64_t added = RequiredBlocks(demand) - static_cast<int64_t>(hits.size()) - held_blocks;
   if (copies) added = std::max<int64_t>(added, 0) + 1;
   if (added > 0) {
     const int64_t missing = added;
@@ -54,7 +54,7 @@ int64_t MambaManager::BlocksToAllocate(RequestSlot slot, std::span<const BlockId
     if (running == nullptr || !running->allocated) added += spec().speculative_blocks;
     // A loaded state has its own block if the step ends in a later block.
     const int64_t loaded = CeilDiv(demand.total_computed, block_size());
-    const bool loads = held == 0 && demand.total_computed > demand.local_computed;
+    const bool loads = held_blocks == 0 && demand.total_computed > demand.local_computed;
     if (loads && !demand.apply_admission_cap && loaded > static_cast<int64_t>(hits.size()) &&
         CeilDiv(demand.main_tokens, block_size()) > loaded) {
       ++added;
@@ -94,16 +94,17 @@ std::optional<MambaManager::Checkpoint> MambaManager::CheckpointOf(RequestSlot s
   const int64_t hash_block_size = pool().hash_block_size();
   const int64_t tokens = CheckpointBefore(end, context().hit_alignment);
   const int64_t column = CeilDiv(end, block_size()) - 2;
-  const bool behind = column > CeilDiv(begin, block_size()) - 1;
+  const bool columns_apart = column > CeilDiv(begin, block_size()) - 1;
   const bool aligned =
       begin % hash_block_size == 0 && (tokens - begin) % spec().prefill_checkpoint_alignment == 0;
-  if (!behind || !aligned || begin + hash_block_size > tokens || tokens >= end) return std::nullopt;
+  if (!columns_apart || !aligned || begin + hash_block_size > tokens || tokens >= end)
+    return std::nullopt;
   const RequestBlocks* request = find_blocks(slot);
-  const auto held = static_cast<int64_t>(request == nullptr ? 0 : request->table.size());
+  const auto held_blocks = static_cast<int64_t>(request == nullptr ? 0 : request->table.size());
   // The blocks for drafts at the end of the table hold no state that is still needed.
   const RunningState* running = find_state(slot);
   const bool allocated = running != nullptr && running->allocated;
-  if (column < held - (allocated ? spec().speculative_blocks : 0)) return std::nullopt;
+  if (column < held_blocks - (allocated ? spec().speculative_blocks : 0)) return std::nullopt;
   return Checkpoint{column, tokens};
 }
 
@@ -114,9 +115,9 @@ void MambaManager::AllocateAligned(RequestSlot slot, int64_t required, bool chec
   const size_t old_size = request.table.size();
   const auto old_count = static_cast<int64_t>(old_size);
   if (running.allocated) {
-    running.last_state_block = old_count - 1 - spec().speculative_blocks;
+    running.last_state_column = old_count - 1 - spec().speculative_blocks;
   } else if (old_count > 0) {
-    running.last_state_block = old_count - 1;  // the state that the cache hit restored
+    running.last_state_column = old_count - 1;  // the state that the cache hit restored
   }
   const int64_t skipped = required - spec().speculative_blocks - 1 - (checkpoint ? 1 : 0);
   if (old_count < skipped) request.table.resize(static_cast<size_t>(skipped), kNullBlock);
@@ -199,22 +200,24 @@ int64_t MambaManager::CheckpointBefore(int64_t tokens, int64_t hash_block_size) 
   if (context().rules < EngineRules::kV032) return tokens / hash_block_size * hash_block_size;
   if (context().drops)
     return std::max<int64_t>(0, tokens / hash_block_size * hash_block_size - hash_block_size);
-  const int64_t behind = std::max<int64_t>(1, context().lookahead);
-  return std::max<int64_t>(0, tokens - behind) / hash_block_size * hash_block_size;
+  const int64_t tokens_after = std::max<int64_t>(1, context().lookahead);
+  return std::max<int64_t>(0, tokens - tokens_after) / hash_block_size * hash_block_size;
 }
 
 void MambaManager::CachePartialTail(RequestSlot slot, const CacheRequest& request, int64_t tokens) {
   const int64_t hash_block_size = pool().hash_block_size();
   if (context().rules < EngineRules::kMain2026August || context().caching_lags) return;
   if (block_size() == hash_block_size || tokens <= 0 || tokens % hash_block_size != 0) return;
-  const bool junction = context().caches_junctions && tokens == request.shared_prefix_boundary;
-  if (tokens != CheckpointBefore(request.prompt_tokens, hash_block_size) && !junction) return;
+  const bool shared_boundary =
+      context().shared_prefix_checkpoint && tokens == request.shared_prefix_boundary;
+  if (tokens != CheckpointBefore(request.prompt_tokens, hash_block_size) && !shared_boundary)
+    return;
   const bool inside = tokens % block_size() != 0;
   if (!inside && context().rules < EngineRules::kV032) return;
-  RequestBlocks& held = blocks(slot);
+  RequestBlocks& request_blocks = blocks(slot);
   const int64_t index = CeilDiv(tokens, block_size()) - 1;
-  if (index >= static_cast<int64_t>(held.table.size())) return;
-  const BlockId block = held.table[static_cast<size_t>(index)];
+  if (index >= static_cast<int64_t>(request_blocks.table.size())) return;
+  const BlockId block = request_blocks.table[static_cast<size_t>(index)];
   const CachedBlockMap& cached = pool().cached();
   if (!inside && cached.HasKeys(block) && cached.PrimaryCoveredTokens(block) == tokens) return;
   const auto key = pool().CachePartialBlock({request, group(), block, tokens});
@@ -222,20 +225,20 @@ void MambaManager::CachePartialTail(RequestSlot slot, const CacheRequest& reques
   cached_this_step_.push_back(*key);
   if (!inside) return;
   // The next step overwrites this state, so the cache entry must move to a copy before that step.
-  held.shared_tail = SharedTail{index, block};
-  held.num_cached = index;
+  request_blocks.shared_tail = SharedTail{index, block};
+  request_blocks.num_cached = index;
 }
 
 void MambaManager::RemoveSkipped(RequestSlot slot, int64_t processed_tokens,
                                  int64_t prompt_tokens) {
-  RequestBlocks& held = blocks(slot);
+  RequestBlocks& request_blocks = blocks(slot);
   if (aligned() && context().rules >= EngineRules::kV033) {
     // While earlier steps are in flight, the table holds several states with null blocks between
     // them.
     RunningState& running = state(slot);
     const int64_t end = std::min(SkippedTokens(spec(), processed_tokens) / block_size(),
-                                 static_cast<int64_t>(held.table.size()));
-    ReleaseAll(held, running.retired, end);
+                                 static_cast<int64_t>(request_blocks.table.size()));
+    ReleaseAll(request_blocks, running.retired, end);
     running.retired = std::max(running.retired, end);
   } else {
     SingleTypeManager::RemoveSkipped(slot, processed_tokens, prompt_tokens);
@@ -243,12 +246,13 @@ void MambaManager::RemoveSkipped(RequestSlot slot, int64_t processed_tokens,
   if (!aligned()) return;
   // The request released the block, and the cache entry stays with the block. No step overwrites
   // the block, so no copy is needed.
-  if (held.shared_tail && held.table[static_cast<size_t>(held.shared_tail->index)] == kNullBlock) {
-    held.shared_tail.reset();
+  if (request_blocks.shared_tail &&
+      request_blocks.table[static_cast<size_t>(request_blocks.shared_tail->index)] == kNullBlock) {
+    request_blocks.shared_tail.reset();
   }
-  const auto last = state(slot).last_state_block;
+  const auto last = state(slot).last_state_column;
   if (!last || *last >= CeilDiv(processed_tokens, block_size()) - 1) return;
-  ReleaseRange(held, *last, *last + 1);
+  ReleaseRange(request_blocks, *last, *last + 1);
 }
 
 void MambaManager::Free(RequestSlot slot, int64_t kept_tokens) {

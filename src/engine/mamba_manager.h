@@ -37,7 +37,7 @@ class MambaManager final : public SingleTypeManager {
     bool allocated = false;                // AllocateNew has run for this request
     // The column that held the newest state before the table grew for the latest step. nullopt:
     // there was no state.
-    std::optional<int64_t> last_state_block;
+    std::optional<int64_t> last_state_column;
     int64_t retired = 0;  // leading columns whose states were released; used from kV033 on
   };
 

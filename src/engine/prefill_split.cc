@@ -6,7 +6,7 @@
 namespace kvcast {
 namespace {
 
-int64_t BlockOf(int64_t tokens, int64_t block_size) {
+int64_t BlockCount(int64_t tokens, int64_t block_size) {
   return (tokens + block_size - 1) / block_size;
 }
 
@@ -60,8 +60,8 @@ bool PrefillSplit::KeepsCheckpoint(const Prefill& prefill) const {
   const auto& [prompt, tokens, junction, start, end, prefill_end] = prefill;
   if (checkpoint_alignment_ == 0 || end < prefill_end) return false;
   const int64_t checkpoint = CheckpointBefore(prefill_end, hash_block_size_);
-  const bool behind = BlockOf(end, block_size_) - 2 > BlockOf(start, block_size_) - 1;
-  return behind && start % hash_block_size_ == 0 && start + hash_block_size_ <= checkpoint &&
+  const bool columns_apart = BlockCount(end, block_size_) - 2 > BlockCount(start, block_size_) - 1;
+  return columns_apart && start % hash_block_size_ == 0 && start + hash_block_size_ <= checkpoint &&
          checkpoint < end && (checkpoint - start) % checkpoint_alignment_ == 0;
 }
 
@@ -103,10 +103,10 @@ int64_t PrefillSplit::ClippedEnd(const Prefill& prefill) const {
 int64_t PrefillSplit::ChunkTokens(const CacheRequest& request, int64_t computed,
                                   int64_t tokens) const {
   const auto length = static_cast<int64_t>(request.tokens.size());
-  const bool parts_at_junctions = rules_ >= EngineRules::kMain2026August;
+  const bool ends_at_junctions = rules_ >= EngineRules::kMain2026August;
   const Prefill prefill{.prompt_tokens = request.prompt_tokens,
                         .tokens = length,
-                        .junction = parts_at_junctions ? request.shared_prefix_boundary : 0,
+                        .junction = ends_at_junctions ? request.shared_prefix_boundary : 0,
                         .start = computed,
                         .end = computed + tokens,
                         .prefill_end = std::max(request.prompt_tokens, length - 1)};

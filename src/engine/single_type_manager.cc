@@ -41,13 +41,13 @@ int64_t SingleTypeManager::BlocksToAllocate(RequestSlot slot, std::span<const Bl
     need = std::min(need, *context_.max_admission_blocks);
   }
   const RequestBlocks* request = find_blocks(slot);
-  const auto held = static_cast<int64_t>(request == nullptr ? 0 : request->table.size());
-  if (request != nullptr && request->running) return std::max<int64_t>(need - held, 0);
+  const auto held_blocks = static_cast<int64_t>(request == nullptr ? 0 : request->table.size());
+  if (request != nullptr && request->running) return std::max<int64_t>(need - held_blocks, 0);
 
   const int64_t skipped = SkippedTokens(spec(), demand.total_computed) / block_size();
-  const int64_t present = static_cast<int64_t>(hits.size()) + held;
+  const int64_t present = static_cast<int64_t>(hits.size()) + held_blocks;
   const int64_t added = std::max<int64_t>(need - std::max(skipped, present), 0);
-  const auto unread = static_cast<size_t>(std::max<int64_t>(skipped - held, 0));
+  const auto unread = static_cast<size_t>(std::max<int64_t>(skipped - held_blocks, 0));
   const auto used_hits = hits.subspan(std::min(unread, hits.size()));
   const int64_t copy = EndsInsideBlock(hits, demand) ? 1 : 0;
   return added + copy + CountFreeCandidates(used_hits);
@@ -145,21 +145,22 @@ void SingleTypeManager::FillBoundaries(const CacheRequest& request) {
 }
 
 void SingleTypeManager::CacheBlocks(RequestSlot slot, const CacheRequest& request, int64_t tokens) {
-  RequestBlocks& held = blocks(slot);
+  RequestBlocks& request_blocks = blocks(slot);
   // With lookahead, the hash of a block exists only when the tokens after the block are known.
   const int64_t hashed = std::ssize(request.chain) * pool().hash_block_size();
-  const int64_t full =
-      std::min(std::min(tokens, hashed) / block_size(), static_cast<int64_t>(held.table.size()));
-  if (held.num_cached >= full) return;
+  const int64_t full = std::min(std::min(tokens, hashed) / block_size(),
+                                static_cast<int64_t>(request_blocks.table.size()));
+  if (request_blocks.num_cached >= full) return;
   FillBoundaries(request);
   const bool finer = context_.rules >= EngineRules::kV032;
   const internal::RetentionRule rule{spec(), finer ? context_.hit_alignment : context_.alignment,
                                      context_.retention_interval};
-  const bool sparse = context_.rules >= EngineRules::kMain2026May &&
-                      internal::FillRetentionMask(rule, held.num_cached, full, boundaries_, keep_);
-  pool().CacheFullBlocks({request, group(), block_size(), held.table, held.num_cached, full,
-                          sparse ? &keep_ : nullptr});
-  held.num_cached = full;
+  const bool sparse =
+      context_.rules >= EngineRules::kMain2026May &&
+      internal::FillRetentionMask(rule, request_blocks.num_cached, full, boundaries_, keep_);
+  pool().CacheFullBlocks({request, group(), block_size(), request_blocks.table,
+                          request_blocks.num_cached, full, sparse ? &keep_ : nullptr});
+  request_blocks.num_cached = full;
 }
 
 void SingleTypeManager::RemoveSkipped(RequestSlot slot, int64_t processed_tokens,

@@ -33,7 +33,7 @@ struct GroupContext {
   // True: CacheBlocks gets fewer tokens than the engine has computed. A state that is kept inside a
   // block then belongs to a longer prefix than these tokens.
   bool caching_lags = false;
-  bool caches_junctions = false;  // CacheConfig::mamba_shared_prefix_checkpoint
+  bool shared_prefix_checkpoint = false;  // CacheConfig::mamba_shared_prefix_checkpoint
   bool zero_new_blocks = false;
   BlockPool* pool = nullptr;
 };

@@ -140,7 +140,7 @@ class LogWriter {
   int64_t now_ms_ = 0;  // of the current Step
   WriterClaim claim_;
   uint64_t announcements_ = 0;  // Announcement::count at the latest HearOthers
-  bool synced_ = false;         // the four members below describe the log
+  bool synced_ = false;         // true: the four members below describe the log
   uint64_t position_ = 0;       // of the last message
   Epoch epoch_;
   bool begun_ = false;

@@ -137,16 +137,16 @@ void BlockHasher::ExtendChain(std::span<const TokenId> tokens, int64_t hash_bloc
   for (size_t i = chain.size(); i < units; ++i) {
     const auto begin = static_cast<int64_t>(i * step);
     const auto block = tokens.subspan(i * step, step);
-    const auto behind = tokens.subspan((i + 1) * step, ahead);
+    const auto lookahead = tokens.subspan((i + 1) * step, ahead);
     const Digest& parent = i == 0 ? impl_->none_hash : chain[i - 1];
     const internal::HashedRange range{begin, begin + hash_block_size, form.lookahead};
     if (shared_fits && (shared_only || !internal::MayHaveOwnKeys(inputs, range, cursor))) {
-      impl_->shared.Write(parent, block, behind, impl_->preimage);
+      impl_->shared.Write(parent, block, lookahead, impl_->preimage);
     } else {
       BlockKeys& keys = impl_->keys;
       if (!internal::CollectBlockKeys(inputs, range, form.extra_keys, cursor, keys)) return;
       impl_->WritePreimage(&parent, block,
-                           {keys.keys, keys.object_tags, {form.extra_keys, behind}});
+                           {keys.keys, keys.object_tags, {form.extra_keys, lookahead}});
     }
     // The preimage of the next block needs the bytes of the digest. The alignment keeps these bytes
     // within one cache line, so that the copy is faster.

@@ -37,25 +37,25 @@ class ClientConnections {
   // A connection of `client` was opened. It is not quiet.
   Place Open(const std::string& client) {
     const Place place{clients_.try_emplace(client).first, {}};
-    Change(place.client, [](Client& of) { ++of.connections; });
+    Change(place.client, [](Client& entry) { ++entry.connections; });
     return place;
   }
   // The connection was closed. REQUIRES: it is not quiet.
   void Close(const Place& place) {
-    Change(place.client, [](Client& of) { --of.connections; });
+    Change(place.client, [](Client& entry) { --entry.connections; });
     if (place.client->second.connections == 0) clients_.erase(place.client);
   }
   // `id`: the result of ToClose for this connection.
   void SetQuiet(Place& place, uint64_t id) {
-    const auto append = [&](Client& of) {
-      place.quiet = of.quiet.insert(of.quiet.end(), {next_since_++, id});
+    const auto append = [&](Client& entry) {
+      place.quiet = entry.quiet.insert(entry.quiet.end(), {next_since_++, id});
     };
     Client& client = place.client->second;
     if (!client.quiet.empty()) return append(client);
     Change(place.client, append);
   }
   void SetBusy(const Place& place) {
-    const auto remove = [&](Client& of) { of.quiet.erase(place.quiet); };
+    const auto remove = [&](Client& entry) { entry.quiet.erase(place.quiet); };
     Client& client = place.client->second;
     if (place.quiet != client.quiet.begin()) return remove(client);
     Change(place.client, remove);

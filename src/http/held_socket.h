@@ -1,6 +1,7 @@
 // HeldSocket: a socket whose waiting reads and writes continue only when the owner calls
-// GoOnReading or GoOnWriting. The owner therefore decides which connection is served next.
-// Boost.Asio itself would run the handlers of all ready sockets, and would prefer no connection.
+// GoOnReading or GoOnWriting. The owner therefore decides which connection is served next. Without
+// this class, Boost.Asio would run the handlers of all ready sockets, and the server could not
+// choose the order.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -39,7 +40,7 @@ class HeldSocket {
   // Ends the sending side.
   void End();
   // The operations that wait complete later, with an error. Otherwise the handlers that wait inside
-  // TLS would keep the connection.
+  // TLS would never run, and their references would keep the connection in memory.
   void Close();
 
   bool awaits_bytes() const { return read_ != nullptr; }

@@ -42,8 +42,8 @@ bool HostRules::IsOwn(std::string_view host) const {
 
 const char* HostRules::WhyRefused(std::string_view host, std::string_view origin,
                                   bool changes) const {
-  const bool names_count = local_only_ || !names_.empty();
-  if (names_count && !host.empty() && !IsOwn(host)) {
+  const bool checks_host = local_only_ || !names_.empty();
+  if (checks_host && !host.empty() && !IsOwn(host)) {
     return "host: not a loopback name, and not an allowed host";
   }
   if (origin.empty() || !changes) return nullptr;

@@ -290,14 +290,14 @@ void HttpServer::Impl::Drain() {
   listener_.acceptor.close(ignored);
   const int64_t now_ms = SteadyMs();
   if (drain_until_ms_ == 0) drain_until_ms_ = now_ms + options_.drain_timeout_ms;
-  std::vector<Shared> ends;
+  std::vector<Shared> to_close;
   for (const auto& [id, connection] : connections_) {
     const Phase phase = connection->phase;
     const bool stays = HasRequest(phase) || phase == Phase::kLingering;
-    if (!stays || now_ms >= drain_until_ms_) ends.push_back(connection);
+    if (!stays || now_ms >= drain_until_ms_) to_close.push_back(connection);
   }
   if (now_ms >= drain_until_ms_) stage_ = Stage::kEnded;
-  for (const Shared& connection : ends) Close(connection);
+  for (const Shared& connection : to_close) Close(connection);
   if (connections_.empty()) io_.stop();
 }
 

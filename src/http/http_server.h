@@ -87,8 +87,8 @@ struct HttpAnswer {
 };
 
 struct HttpLimits {
-  // Maximum size of the request line and headers together; longer: 431. Also of trailers, and of a
-  // line of a chunk, if they arrive in pieces.
+  // Maximum size of the request line and headers together; longer: 431. Trailers, and a line of a
+  // chunk, have the same maximum if they arrive in pieces.
   size_t max_head_bytes = 16 << 10;
   size_t max_body_bytes = 16 << 20;  // of any route; longer: 413
 };

@@ -111,9 +111,9 @@ Status HttpServer::Impl::ListenOnUnix() {
   listener_.owns_path = true;
   // No client can connect before the socket listens.
   Error error;
-  const bool closed = chmod(path.c_str(), S_IRUSR | S_IWUSR) == 0;
-  if (closed) listener_.acceptor.listen(kBacklog, error);
-  return closed && !error ? Status() : Unavailable("unix:" + path, "");
+  const bool is_private = chmod(path.c_str(), S_IRUSR | S_IWUSR) == 0;
+  if (is_private) listener_.acceptor.listen(kBacklog, error);
+  return is_private && !error ? Status() : Unavailable("unix:" + path, "");
 }
 
 void HttpServer::Impl::Unlisten() {

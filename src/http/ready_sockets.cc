@@ -6,8 +6,9 @@
 
 namespace kvcast {
 
-ReadySockets::ReadySockets(boost::asio::io_context& io, For what)
-    : watched_(what == For::kBytes ? EPOLLIN | EPOLLRDHUP | EPOLLONESHOT : EPOLLOUT | EPOLLONESHOT),
+ReadySockets::ReadySockets(boost::asio::io_context& io, For readiness)
+    : watched_(readiness == For::kBytes ? EPOLLIN | EPOLLRDHUP | EPOLLONESHOT
+                                        : EPOLLOUT | EPOLLONESHOT),
       epoll_(io) {
   const int epoll = epoll_create1(EPOLL_CLOEXEC);
   if (epoll >= 0) epoll_.assign(epoll);

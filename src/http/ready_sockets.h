@@ -24,7 +24,7 @@ class ReadySockets {
     kBytes,  // a socket is ready if it has bytes, its end, or an error
     kRoom,   // a socket is ready if bytes can be sent, or if it has an error
   };
-  ReadySockets(boost::asio::io_context& io, For what);
+  ReadySockets(boost::asio::io_context& io, For readiness);
 
   // False: no file descriptor was free. The other functions must not be called.
   bool is_open() const { return epoll_.is_open(); }

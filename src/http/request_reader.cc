@@ -187,11 +187,11 @@ HttpRequest RequestReader::Take() {
 // Some clients send empty lines after a request. False: there were too many.
 bool RequestReader::SkipEmptyLines(beast::flat_buffer& input) {
   const std::string_view text(static_cast<const char*>(input.data().data()), input.size());
-  size_t at = 0;
-  for (; text.substr(at).starts_with("\r\n"); at += 2) {
+  size_t skipped = 0;
+  for (; text.substr(skipped).starts_with("\r\n"); skipped += 2) {
     if (++empty_lines_ > kMaxEmptyLines) return false;
   }
-  input.consume(at);
+  input.consume(skipped);
   return true;
 }
 

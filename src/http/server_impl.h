@@ -92,7 +92,7 @@ class HttpServer::Impl {
     int64_t deadline_ms = 0;          // of the phase, or of the write after its latest progress
     Phase phase = Phase::kHandshake;  // only Enter changes it
     bool reading = false;             // a read is in progress
-    bool awaits = false;              // AwaitBytes was called, and then no ReadReady
+    bool awaits = false;              // AwaitBytes was called, and ReadReady was not called since
     bool newcomer = true;             // see NewcomerQueue
     bool closing = false;             // the connection ends after the current reply
     bool ended = false;               // the client sends no more bytes

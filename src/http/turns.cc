@@ -114,8 +114,8 @@ void HttpServer::Impl::QueueNewcomer(Shared connection) {
     const bool is_short = !connection->stream.needs_handshake() &&
                           connection->stream.ReceivedBytes() <= kShortRequestBytes;
     newcomers_.queue.AddRequest(connection, connection->client, is_short);
-  } else if (const auto last = newcomers_.queue.AddLingering(std::move(connection))) {
-    Close(*last);
+  } else if (const auto to_close = newcomers_.queue.AddLingering(std::move(connection))) {
+    Close(*to_close);
   }
 }
 

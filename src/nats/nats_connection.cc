@@ -22,7 +22,7 @@ constexpr int64_t kPingMs = 2000;
 constexpr int kMaxPings = 2;
 constexpr int64_t kFlushMs = 1000;
 
-Status BadOption(const std::string& what) { return {StatusCode::kInvalidArgument, what}; }
+Status BadOption(const std::string& message) { return {StatusCode::kInvalidArgument, message}; }
 
 std::string_view HostAndPort(std::string_view url) { return url.substr(url.find("//") + 2); }
 
@@ -51,13 +51,13 @@ Status CheckUrl(const std::string& url, const NatsOptions& options) {
 
 Result<std::vector<std::string>> UrlsOf(const NatsOptions& options) {
   std::vector<std::string> urls;
-  std::string_view rest = options.url;
+  std::string_view remaining = options.url;
   while (true) {
-    const size_t comma = rest.find(',');
-    urls.emplace_back(rest.substr(0, comma));
+    const size_t comma = remaining.find(',');
+    urls.emplace_back(remaining.substr(0, comma));
     if (Status status = CheckUrl(urls.back(), options); !status.ok()) return status;
     if (comma == std::string_view::npos) return urls;
-    rest.remove_prefix(comma + 1);
+    remaining.remove_prefix(comma + 1);
   }
 }
 

@@ -29,8 +29,8 @@ enum class Verb : uint8_t {
   kStatus = 1,    // argument: 0, or 1 for the digests of all buckets
   kSnapshot = 2,  // argument: bit i requests the buckets 4i to 4i + 3
   kReplay = 3,    // argument: first sequence number; count: maximum number of batches, 0: all
-  // argument: the nonce of a challenge; see kvcast/hash/chain_challenge.h. Only for publishers
-  // whose status says that they answer challenges.
+  // argument: the nonce of a challenge; see kvcast/hash/chain_challenge.h. Only for publishers with
+  // PublisherStatus::answers_challenges.
   kChallenge = 4,
 };
 // Count of a STATUS request: the client knows PublisherStatus::answers_challenges. Without this

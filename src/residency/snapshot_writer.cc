@@ -181,10 +181,10 @@ class GroupTierWriter {
   // item 0.
   template <typename Visitor>
   bool Visit(size_t size, const Visitor& visit) {
-    const size_t end = std::min(size, at_ + kStepBlocks);
-    for (; at_ < end; ++at_) visit(at_);
-    if (at_ < size) return false;
-    at_ = 0;
+    const size_t end = std::min(size, next_item_ + kStepBlocks);
+    for (; next_item_ < end; ++next_item_) visit(next_item_);
+    if (next_item_ < size) return false;
+    next_item_ = 0;
     return true;
   }
 
@@ -250,9 +250,9 @@ class GroupTierWriter {
   bool WriteAlike() {
     const auto chain = alike_.begin();
     if (chain == alike_.end()) return false;
-    at_ = WriteRun(chain->second, at_);
-    if (at_ < chain->second.size()) return true;
-    at_ = 0;
+    next_item_ = WriteRun(chain->second, next_item_);
+    if (next_item_ < chain->second.size()) return true;
+    next_item_ = 0;
     alike_.erase(chain);
     return true;
   }
@@ -279,7 +279,7 @@ class GroupTierWriter {
   Batches& out_;
   const int index_bits_;
   Phase phase_ = Phase::kCount;
-  size_t at_ = 0;                // the next item of the phase
+  size_t next_item_ = 0;         // of the phase
   std::vector<uint32_t> ends_;   // by index: the end of its blocks in order_ and blocks_
   std::vector<uint32_t> order_;  // positions in copied_, in the order of the indices
   std::vector<Block> blocks_;    // in the order of the hashes

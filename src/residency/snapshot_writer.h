@@ -1,4 +1,4 @@
-// SnapshotWriter: the batches that bring an empty index to the state of a mirror.
+// SnapshotWriter: writes the batches that bring an empty index to the state of a mirror.
 //
 // The format is run-length coded. A chain of blocks with the same tier, group, size and number of
 // copies is one store, which is sent once per copy. If the group holds a parent on this tier, the

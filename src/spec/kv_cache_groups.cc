@@ -21,7 +21,7 @@ using internal::SizedLayers;
 constexpr char kBlockTooLarge[] = "one block takes more than 2^63 bytes";
 
 bool IsOneGroup(const SizedLayers& layers) {
-  return layers.empty() || AllKeepTheSame(layers) || IsUniformType(layers);
+  return layers.empty() || AllHaveEqualCaches(layers) || IsUniformType(layers);
 }
 
 // The common block size of the full-attention layers.
@@ -79,7 +79,7 @@ Status ConvertToFullAttention(SizedLayers& layers) {
 
 // All full-attention layers that have a window must have the same window, because attention is
 // computed with this window. The same holds for chunks. Windows and chunks must not be mixed.
-Status CheckRemembered(const SizedLayers& layers) {
+Status CheckFullAttentionLimits(const SizedLayers& layers) {
   std::set<int64_t> windows;
   std::set<int64_t> chunks;
   for (const SizedLayer& layer : layers) {
@@ -132,13 +132,14 @@ Status SplitOverRanks(std::vector<KvCacheGroup>& groups, int64_t ranks) {
 
 // The layers of one group with the same page size lie side by side in a block. Layers of different
 // groups use the same bytes. nullopt: the size exceeds 63 bits.
-template <typename Held>
-std::optional<int64_t> BlockBytesOf(const std::vector<KvCacheGroup>& groups, Held held) {
+template <typename IsIncluded>
+std::optional<int64_t> BlockBytesOf(const std::vector<KvCacheGroup>& groups,
+                                    IsIncluded is_included) {
   std::map<int64_t, int64_t> slots;  // number of pages by page size
   for (const KvCacheGroup& group : groups) {
     std::map<int64_t, int64_t> layers;
     for (const KvCacheLayer& layer : group.layers) {
-      if (held(layer.name)) ++layers[layer.page_bytes];
+      if (is_included(layer.name)) ++layers[layer.page_bytes];
     }
     for (const auto& [page, count] : layers) slots[page] = std::max(slots[page], count);
   }
@@ -185,7 +186,7 @@ Result<KvCacheGroups> MakeKvCacheGroups(const std::vector<LayerSpec>& layers,
   if (!sized.ok()) return sized.status();
   Status status;
   if (!options.hybrid_manager) status = ConvertToFullAttention(*sized);
-  if (status.ok()) status = CheckRemembered(*sized);
+  if (status.ok()) status = CheckFullAttentionLimits(*sized);
   if (!status.ok()) return status;
   auto groups = FormGroups(*sized);
   if (!groups.ok()) return groups.status();

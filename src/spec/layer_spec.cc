@@ -96,7 +96,7 @@ std::optional<int64_t> UnpaddedPageBytes(const LayerSpec& layer) {
   return dense ? Product({layer.num_heads, states, *dense}) : std::nullopt;
 }
 
-LayerSpec WithoutWhatMayDiffer(LayerSpec layer) {
+LayerSpec WithoutIgnoredFields(LayerSpec layer) {
   layer.name.clear();
   layer.spec.eagle = false;
   if (IsFullKind(layer.spec.kind)) layer.spec.sliding_window = layer.spec.chunk_size = 0;
@@ -135,9 +135,9 @@ Result<SizedLayers> SizeLayers(const std::vector<LayerSpec>& layers) {
   return sized;
 }
 
-bool KeepTheSame(const SizedLayer& a, const SizedLayer& b) {
-  const LayerSpec x = WithoutWhatMayDiffer(a.layer);
-  const LayerSpec y = WithoutWhatMayDiffer(b.layer);
+bool HaveEqualCaches(const SizedLayer& a, const SizedLayer& b) {
+  const LayerSpec x = WithoutIgnoredFields(a.layer);
+  const LayerSpec y = WithoutIgnoredFields(b.layer);
   return x.spec == y.spec && a.page_bytes == b.page_bytes && x.num_heads == y.num_heads &&
          x.head_size == y.head_size && x.head_size_v == y.head_size_v &&
          x.dtype_bytes == y.dtype_bytes && x.compress_ratio == y.compress_ratio &&
@@ -145,9 +145,9 @@ bool KeepTheSame(const SizedLayer& a, const SizedLayer& b) {
          x.hidden_state == y.hidden_state;
 }
 
-bool AllKeepTheSame(const SizedLayers& layers) {
+bool AllHaveEqualCaches(const SizedLayers& layers) {
   return std::all_of(layers.begin(), layers.end(),
-                     [&](const SizedLayer& layer) { return KeepTheSame(layers[0], layer); });
+                     [&](const SizedLayer& layer) { return HaveEqualCaches(layers[0], layer); });
 }
 
 bool IsUniformType(const SizedLayers& layers) {

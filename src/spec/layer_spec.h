@@ -38,8 +38,8 @@ Result<SizedLayer> Resize(LayerSpec layer);
 // True if both layers are equal in all fields that a block table and a page depend on. Not
 // compared: the draft head flag, and the window or chunk of a full-attention layer, because its
 // cache keeps all blocks.
-bool KeepTheSame(const SizedLayer& a, const SizedLayer& b);
-bool AllKeepTheSame(const SizedLayers& layers);
+bool HaveEqualCaches(const SizedLayer& a, const SizedLayer& b);
+bool AllHaveEqualCaches(const SizedLayers& layers);
 
 // True if one block table fits all layers; their pages may differ. The layers then have one block
 // size, one reference window and one family of kinds. Outside the family of full kinds, they also

@@ -9,8 +9,8 @@
 namespace kvcast {
 namespace {
 
-Status Invalid(size_t group, const std::string& what) {
-  return {StatusCode::kInvalidArgument, "groups[" + std::to_string(group) + "]: " + what};
+Status Invalid(size_t group, const std::string& problem) {
+  return {StatusCode::kInvalidArgument, "groups[" + std::to_string(group) + "]: " + problem};
 }
 
 // A load needs this number of tokens at the end of the prefix from a group. 0: all tokens.

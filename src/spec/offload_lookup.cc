@@ -16,7 +16,7 @@ class Lookup {
         question_(question),
         answers_(answers),
         max_tokens_(MaxTokens()),
-        popped_(layout.groups.size(), false) {}
+        dropped_last_(layout.groups.size(), false) {}
 
   OffloadAnswer Run();
 
@@ -34,15 +34,15 @@ class Lookup {
   // Lowers max_tokens_ to the tokens that this group can serve. False: nothing can be loaded.
   bool Visit(size_t group);
   // Both functions lower max_tokens_ to the tokens that the group can serve.
-  void VisitAsVllm(size_t group, bool pops);
-  void VisitWindow(size_t group, bool pops);
-  bool widens(size_t group) const {
+  void VisitAsVllm(size_t group, bool drops_last);
+  void VisitWindow(size_t group, bool drops_last);
+  bool scans_chunk_after_end(size_t group) const {
     return layout_.groups[group].window_chunks || !layout_.compatible ||
            layout_.rules >= EngineRules::kV032;
   }
-  std::optional<int64_t> Scan(size_t group, int64_t first, int64_t last, bool pops);
-  LookupResult Need(size_t group, const ChunkRange& chunks, int64_t& missing);
-  void Tightened(size_t group);
+  std::optional<int64_t> Scan(size_t group, int64_t first, int64_t last, bool drops_last);
+  LookupResult LookUpChunks(size_t group, const ChunkRange& chunks, int64_t& missing);
+  void OnShorterPrefix(size_t group);
   bool WaitsForAnotherLoad(int64_t gain);
   bool HasBridge(int64_t end, bool& waits) const;
   int64_t LastBoundary(int64_t end, int64_t margin) const;
@@ -51,12 +51,12 @@ class Lookup {
   const OffloadLayout& layout_;
   const OffloadQuestion& question_;
   const OffloadAnswers& answers_;
-  int64_t max_tokens_;        // upper bound of the prefix
-  std::vector<bool> popped_;  // EAGLE groups that have dropped their last chunk
-  bool deferred_ = false;     // the result depends on pending chunks
-  bool window_seen_ = false;  // a window group was visited in this pass
-  int64_t gain_ = 0;          // at the latest visit: loadable tokens after local_tokens
-  Pass next_ = Pass::kAll;    // the next pass
+  int64_t max_tokens_;              // upper bound of the prefix
+  std::vector<bool> dropped_last_;  // EAGLE groups that have dropped their last chunk
+  bool deferred_ = false;           // the result depends on pending chunks
+  bool window_seen_ = false;        // a window group was visited in this pass
+  int64_t gain_ = 0;                // at the latest visit: loadable tokens after local_tokens
+  Pass next_ = Pass::kAll;          // the next pass
 };
 
 int64_t Lookup::MaxTokens() const {
@@ -73,20 +73,20 @@ int64_t Lookup::MaxTokens() const {
   return end / chunk * chunk;
 }
 
-std::optional<int64_t> Lookup::Scan(size_t group, int64_t first, int64_t last, bool pops) {
+std::optional<int64_t> Lookup::Scan(size_t group, int64_t first, int64_t last, bool drops_last) {
   const OffloadGroup& rules = layout_.groups[group];
   const ChunkAnswer answer = [&](int64_t chunk) { return answers_.chunk(group, first + chunk); };
   if (!rules.window_chunks) return ScanPrefix(last - first, answer);
-  const int64_t required = *rules.window_chunks + (pops ? 1 : 0);
+  const int64_t required = *rules.window_chunks + (drops_last ? 1 : 0);
   if (layout_.rules < EngineRules::kV032) return ScanWindow(last - first, required, answer);
   // The end of the prefix if the scan finds a run that ends with the last chunk.
-  const int64_t end = std::min(max_tokens_, (last - (pops ? 1 : 0)) * rules.tokens_per_chunk);
-  const int64_t at_end = LoadWindowChunks(rules, end) + (pops ? 1 : 0);
+  const int64_t end = std::min(max_tokens_, (last - (drops_last ? 1 : 0)) * rules.tokens_per_chunk);
+  const int64_t at_end = LoadWindowChunks(rules, end) + (drops_last ? 1 : 0);
   return ScanLoadWindow(last - first, required, at_end, answer);
 }
 
-void Lookup::Tightened(size_t group) {
-  if (!layout_.groups[group].eagle) std::fill(popped_.begin(), popped_.end(), false);
+void Lookup::OnShorterPrefix(size_t group) {
+  if (!layout_.groups[group].eagle) std::fill(dropped_last_.begin(), dropped_last_.end(), false);
   if (deferred_) {
     // The pending chunks may lie after the new end.
     deferred_ = false;
@@ -96,25 +96,26 @@ void Lookup::Tightened(size_t group) {
   }
 }
 
-void Lookup::VisitAsVllm(size_t group, bool pops) {
+void Lookup::VisitAsVllm(size_t group, bool drops_last) {
   const OffloadGroup& rules = layout_.groups[group];
   const int64_t chunk = rules.tokens_per_chunk;
   int64_t end = max_tokens_;
-  if (pops && widens(group)) end = std::min(end + chunk, NumChunks(group) * chunk);
+  if (drops_last && scans_chunk_after_end(group))
+    end = std::min(end + chunk, NumChunks(group) * chunk);
   const int64_t first = question_.local_tokens / chunk;
-  const std::optional<int64_t> count = Scan(group, first, CeilDiv(end, chunk), pops);
+  const std::optional<int64_t> count = Scan(group, first, CeilDiv(end, chunk), drops_last);
   if (!count) {
     deferred_ = true;
     return;
   }
-  const bool pop = pops && *count > 0;
-  if (pop) popped_[group] = true;
-  max_tokens_ = std::min(max_tokens_, chunk * (first + *count - (pop ? 1 : 0)));
+  const bool drop = drops_last && *count > 0;
+  if (drop) dropped_last_[group] = true;
+  max_tokens_ = std::min(max_tokens_, chunk * (first + *count - (drop ? 1 : 0)));
 }
 
 // Returns kHit if all chunks are present. The chunks are queried from the last to the first. If a
 // chunk is missing, `missing` is its index.
-LookupResult Lookup::Need(size_t group, const ChunkRange& chunks, int64_t& missing) {
+LookupResult Lookup::LookUpChunks(size_t group, const ChunkRange& chunks, int64_t& missing) {
   bool waits = false;
   for (int64_t chunk = chunks.end; chunk-- > chunks.begin;) {
     LookupResult result = LookupResult::kMiss;
@@ -131,9 +132,9 @@ LookupResult Lookup::Need(size_t group, const ChunkRange& chunks, int64_t& missi
 // Finds the longest prefix that needs no missing chunk. The set of needed chunks changes only at
 // some prefix lengths. Between two such lengths, a longer prefix needs no more chunks than a
 // shorter prefix. The next candidate is therefore the prefix that ends where the missing chunk
-// begins, or where a chunk of chunked attention begins. With `pops`, a prefix also needs the chunk
-// after its end, and the candidate ends one chunk before the missing chunk.
-void Lookup::VisitWindow(size_t group, bool pops) {
+// begins, or where a chunk of chunked attention begins. With `drops_last`, a prefix also needs the
+// chunk after its end, and the candidate ends one chunk before the missing chunk.
+void Lookup::VisitWindow(size_t group, bool drops_last) {
   const OffloadGroup& rules = layout_.groups[group];
   const int64_t chunk = rules.tokens_per_chunk;
   const int64_t first = question_.local_tokens / chunk;
@@ -143,13 +144,13 @@ void Lookup::VisitWindow(size_t group, bool pops) {
   while (end > question_.local_tokens) {
     ChunkRange needed = NeededChunks(rules, end);
     needed.begin = std::max(needed.begin, first);
-    if (pops) ++needed.end;  // for the draft head; not part of the prefix
+    if (drops_last) ++needed.end;  // for the draft head; not part of the prefix
     int64_t missing = 0;
-    const LookupResult result = Need(group, needed, missing);
+    const LookupResult result = LookUpChunks(group, needed, missing);
     if (result == LookupResult::kPending) deferred_ = true;
-    if (result == LookupResult::kHit && pops) popped_[group] = true;
+    if (result == LookupResult::kHit && drops_last) dropped_last_[group] = true;
     if (result != LookupResult::kMiss) return;
-    const int64_t before = (pops ? missing - 1 : missing) * chunk;
+    const int64_t before = (drops_last ? missing - 1 : missing) * chunk;
     const bool restarts = rules.spec.kind == SpecKind::kChunkedLocalAttention;
     const int64_t restart = restarts ? SkippedTokens(rules.spec, end - 1) : 0;
     end = std::max(before, restart);
@@ -164,15 +165,15 @@ bool Lookup::Visit(size_t group) {
   // With by_load, the chunks that a load needs may end before the end of the prefix.
   if (!by_load) max_tokens_ = std::min(max_tokens_, NumChunks(group) * chunk);
   if (max_tokens_ - local < chunk) return false;
-  const bool pops = rules.eagle && !popped_[group];
+  const bool drops_last = rules.eagle && !dropped_last_[group];
   if (by_load) {
-    VisitWindow(group, pops);
+    VisitWindow(group, drops_last);
   } else {
-    VisitAsVllm(group, pops);
+    VisitAsVllm(group, drops_last);
   }
   const int64_t gain = max_tokens_ - local;
   if (gain < chunk) return false;
-  if (gain < gain_) Tightened(group);
+  if (gain < gain_) OnShorterPrefix(group);
   gain_ = gain;
   window_seen_ |= rules.window_chunks.has_value();
   return true;
@@ -256,8 +257,9 @@ OffloadAnswer Lookup::WithTail(int64_t complete) {
   int64_t last = LastBoundary(end, margin);
   const int64_t bridge = (end / block + 1) * block;
   bool bridge_waits = false;
-  const bool asks = !layout_.compatible || layout_.rules >= EngineRules::kV033;
-  if (asks && last >= bridge && !HasBridge(end, bridge_waits)) last = bridge - hash_block_size;
+  const bool checks_bridge = !layout_.compatible || layout_.rules >= EngineRules::kV033;
+  if (checks_bridge && last >= bridge && !HasBridge(end, bridge_waits))
+    last = bridge - hash_block_size;
   bool pending = layout_.compatible && bridge_waits;
   for (int64_t boundary = last / hash_block_size * hash_block_size; boundary > end;
        boundary -= hash_block_size) {

@@ -17,9 +17,9 @@ void FillStoreMask(const OffloadLayout& layout, size_t group, int64_t begin, int
                    const StoreScope& scope, std::vector<bool>& keep) {
   const OffloadGroup& rules = layout.groups[group];
   keep.assign(static_cast<size_t>(std::max<int64_t>(storable - begin, 0)), true);
-  const auto at = [&](int64_t chunk) { return keep[static_cast<size_t>(chunk - begin)]; };
+  const auto keep_bit = [&](int64_t chunk) { return keep[static_cast<size_t>(chunk - begin)]; };
   if (layout.rules < EngineRules::kV032) {
-    for (int64_t i = begin; i < storable; ++i) at(i) = StoreReachable(rules, i, storable);
+    for (int64_t i = begin; i < storable; ++i) keep_bit(i) = StoreReachable(rules, i, storable);
     return;
   }
   if (!rules.window_chunks || !layout.store_alignment) return;
@@ -36,8 +36,9 @@ void FillStoreMask(const OffloadLayout& layout, size_t group, int64_t begin, int
     return;
   }
   const bool keeps_end = !layout.retention_interval && !rules.eagle;
-  const int64_t end_begins = keeps_end ? storable - *rules.window_chunks : storable;
-  for (int64_t i = begin; i < storable; ++i) at(i) = mask.Test(i - begin) || i >= end_begins;
+  const int64_t first_of_end = keeps_end ? storable - *rules.window_chunks : storable;
+  for (int64_t i = begin; i < storable; ++i)
+    keep_bit(i) = mask.Test(i - begin) || i >= first_of_end;
 }
 
 int64_t OffloadableTokens(const StoreLimits& limits, int64_t tokens_after_step) {

@@ -44,10 +44,11 @@ std::vector<Bundle> WindowBundles(const SizedLayers& layers) {
   return bundles;
 }
 
-Result<Bundle> UniformBundle(SizedLayers layers, const std::string& what) {
-  if (layers.empty()) return Invalid("windowed MLA layers need " + what);
+Result<Bundle> UniformBundle(SizedLayers layers, const std::string& layer_type) {
+  if (layers.empty()) return Invalid("windowed MLA layers need " + layer_type);
   if (!IsUniformType(layers)) {
-    return Invalid("layer " + layers[0].layer.name + ": block_size must be equal in all " + what);
+    return Invalid("layer " + layers[0].layer.name + ": block_size must be equal in all " +
+                   layer_type);
   }
   return Bundle{std::move(layers)};
 }
@@ -147,9 +148,9 @@ Result<std::vector<KvCacheGroup>> PackedGroups(const SizedLayers& layers) {
   // A draft head may add layers with dense attention.
   SizedLayers others = Select(layers, false);
   if (others.empty()) return groups;
-  const auto rest = UniformBundle(std::move(others), "layers that are not MLA");
-  if (!rest.ok()) return rest.status();
-  groups.push_back(GroupOf(rest->layers));
+  const auto other_bundle = UniformBundle(std::move(others), "layers that are not MLA");
+  if (!other_bundle.ok()) return other_bundle.status();
+  groups.push_back(GroupOf(other_bundle->layers));
   return groups;
 }
 

@@ -75,7 +75,7 @@ std::vector<Bucket> BucketBySpec(const SizedLayers& layers) {
   std::vector<Bucket> buckets;
   for (const SizedLayer& layer : layers) {
     const auto same = std::find_if(buckets.begin(), buckets.end(), [&](const Bucket& bucket) {
-      return KeepTheSame(*bucket[0], layer);
+      return HaveEqualCaches(*bucket[0], layer);
     });
     if (same == buckets.end()) {
       buckets.push_back({&layer});

@@ -22,9 +22,9 @@ int64_t BlocksForSequence(const GroupSpec& group, const RequestLimits& limits) {
 std::optional<int64_t> MaxAdmissionBlocks(const GroupSpec& group, int64_t max_model_len,
                                           int64_t max_in_flight_tokens) {
   if (IsWindowKind(group.kind)) {
-    const int64_t held = internal::RetainedWindowTokens(group) + max_in_flight_tokens;
+    const int64_t held_tokens = internal::RetainedWindowTokens(group) + max_in_flight_tokens;
     // One more block, because the window may begin inside a block.
-    return CeilDiv(std::min(held, max_model_len), group.block_size) + 1;
+    return CeilDiv(std::min(held_tokens, max_model_len), group.block_size) + 1;
   }
   if (group.kind == SpecKind::kChunkedLocalAttention) {
     return CeilDiv(std::min(group.chunk_size + max_in_flight_tokens, max_model_len),

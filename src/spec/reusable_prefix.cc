@@ -59,7 +59,8 @@ Reuse ReusablePrefix(std::span<const GroupResidency> groups, int64_t hash_block_
     const auto usable = [&](int64_t tokens) {
       return UsableBoundaries(group, hash_block_size, tokens / hash_block_size, alignment);
     };
-    // Without EAGLE, a limit only cuts these boundaries off. Other groups are searched few times.
+    // With EAGLE or full attention, the boundaries depend on the limit. Such searches are few. In
+    // all other searches, the limit only cuts the boundaries off, so they are computed once.
     if (drop_eagle || IsFullKind(group.spec.kind)) {
       return HighestBoundary(usable(limit), step) * hash_block_size;
     }

@@ -149,10 +149,10 @@ Bitmap Spread(Bitmap blocks, int64_t units_per_block, int64_t max_units) {
   Bitmap units(max_units + 1);
   const auto words = blocks.words();
   for (size_t w = 0; w < words.size(); ++w) {
-    for (uint64_t rest = words[w]; rest != 0; rest &= rest - 1) {
-      const int64_t block = static_cast<int64_t>(w) * kWordBits + std::countr_zero(rest);
-      const int64_t at = block * units_per_block;
-      if (at <= max_units) units.Set(at);
+    for (uint64_t bits = words[w]; bits != 0; bits &= bits - 1) {
+      const int64_t block = static_cast<int64_t>(w) * kWordBits + std::countr_zero(bits);
+      const int64_t unit = block * units_per_block;
+      if (unit <= max_units) units.Set(unit);
     }
   }
   return units;
@@ -185,11 +185,11 @@ int64_t HighestBoundary(const Bitmap& usable, int64_t step) {
   KV_CHECK(step > 0);
   const auto words = usable.words();
   for (size_t w = words.size(); w-- > 0;) {
-    for (uint64_t rest = words[w]; rest != 0;) {
-      const int bit = kWordBits - 1 - std::countl_zero(rest);
+    for (uint64_t bits = words[w]; bits != 0;) {
+      const int bit = kWordBits - 1 - std::countl_zero(bits);
       const int64_t boundary = static_cast<int64_t>(w) * kWordBits + bit;
       if (boundary % step == 0) return boundary;
-      rest ^= uint64_t{1} << bit;
+      bits ^= uint64_t{1} << bit;
     }
   }
   return 0;

@@ -12,7 +12,7 @@ bool Agenda::RunNext(int64_t end_ms) {
   Event event = std::move(events_.back());
   events_.pop_back();
   now_ms_ = event.ms;
-  event.what();
+  event.action();
   return true;
 }
 

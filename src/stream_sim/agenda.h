@@ -13,8 +13,8 @@ namespace kvcast::sim {
 class Agenda {
  public:
   int64_t now_ms() const { return now_ms_; }
-  void At(int64_t ms, std::function<void()> what) {
-    events_.push_back({ms < now_ms_ ? now_ms_ : ms, order_++, std::move(what)});
+  void At(int64_t ms, std::function<void()> action) {
+    events_.push_back({ms < now_ms_ ? now_ms_ : ms, order_++, std::move(action)});
     std::push_heap(events_.begin(), events_.end(), Later);
   }
   // Runs the next event if it is due before `end_ms`. False: no event is due before `end_ms`; the
@@ -25,7 +25,7 @@ class Agenda {
   struct Event {
     int64_t ms;
     uint64_t order;
-    std::function<void()> what;
+    std::function<void()> action;
   };
   static bool Later(const Event& a, const Event& b) {
     return a.ms != b.ms ? a.ms > b.ms : a.order > b.order;

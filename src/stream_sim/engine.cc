@@ -16,13 +16,13 @@ constexpr int64_t kWindow = 64;
 Engine::Engine(uint64_t seed, int publisher, int life)
     : random_(seed,
               0xE0000 + static_cast<uint64_t>(publisher) * 1000 + static_cast<uint64_t>(life)),
-      own_(Mix(random_.Next())),
+      hash_seed_(Mix(random_.Next())),
       groups_(random_.Between(1, 3)),
-      cpu_(random_.Percent(50)) {}
+      has_cpu_(random_.Percent(50)) {}
 
 uint64_t Engine::NewHash() {
   if (random_.Percent(40)) return static_cast<uint64_t>(random_.Roll(kSharedHashes)) + 1;
-  return Mix(own_ + ++made_);
+  return Mix(hash_seed_ + ++new_hashes_);
 }
 
 std::vector<Event> Engine::Step() {
@@ -41,7 +41,7 @@ std::vector<Event> Engine::Step() {
 
 Event Engine::Store() {
   BlockStored event;
-  const bool cpu = cpu_ && random_.Percent(30);
+  const bool cpu = has_cpu_ && random_.Percent(30);
   event.medium = cpu ? kMediumCpu : kMediumGpu;
   event.group_idx = random_.Roll(groups_);
   event.block_size = kBlockSize;
@@ -79,8 +79,8 @@ Event Engine::Remove() {
   const Copy first = copies_[static_cast<size_t>(random_.Roll(std::ssize(copies_)))];
   event.medium = first.cpu ? kMediumCpu : kMediumGpu;
   event.group_idx = first.group;
-  const int64_t most = random_.Between(1, 4);
-  for (size_t i = 0; i < copies_.size() && std::ssize(event.block_hashes) < most;) {
+  const int64_t max_hashes = random_.Between(1, 4);
+  for (size_t i = 0; i < copies_.size() && std::ssize(event.block_hashes) < max_hashes;) {
     if (copies_[i].cpu != first.cpu || copies_[i].group != first.group) {
       ++i;
       continue;

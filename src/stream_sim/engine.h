@@ -34,10 +34,10 @@ class Engine {
   Event Remove();
 
   Random random_;
-  const uint64_t own_;
+  const uint64_t hash_seed_;
   const int64_t groups_;
-  const bool cpu_;
-  uint64_t made_ = 0;
+  const bool has_cpu_;
+  uint64_t new_hashes_ = 0;
   std::vector<Copy> copies_;
 };
 

@@ -193,18 +193,18 @@ uint64_t Follower::DifferingBuckets(const PublisherStatus& status) {
   }
   const Oracle& oracle = publisher_.oracle(static_cast<int>(status.epoch.low));
   if (oracle.next_seq() != status.next_seq) return differing;
-  Holdings rest = oracle.holdings();
+  Holdings unmatched = oracle.holdings();
   residency::BucketMask expected;
   const auto expect = [&expected](uint64_t hash) {
     expected.set(DigestBucketOf(BlockHash::FromUnsigned(hash)));
   };
   index_.ForEachResidency(
       worker_, [&](Tier tier, uint8_t group, const BlockHash& hash, uint32_t copies) {
-        const auto it = rest.find({static_cast<int>(tier), group, hash.integer()});
-        if (it == rest.end() || it->second != copies) expect(hash.integer());
-        if (it != rest.end()) rest.erase(it);
+        const auto it = unmatched.find({static_cast<int>(tier), group, hash.integer()});
+        if (it == unmatched.end() || it->second != copies) expect(hash.integer());
+        if (it != unmatched.end()) unmatched.erase(it);
       });
-  for (const auto& [key, copies] : rest) expect(std::get<2>(key));
+  for (const auto& [key, copies] : unmatched) expect(std::get<2>(key));
   if (differing != residency::ArgumentOf(expected))
     Fail("Honest", "DifferingBuckets differs from the oracle");
   ++record_.reached["buckets compared"];
@@ -299,10 +299,10 @@ void Follower::CheckContent(int64_t now_ms, bool always) {
       worker_, [&](Tier tier, uint8_t group, const BlockHash& hash, uint32_t copies) {
         ++held;
         const auto it = holdings.find({static_cast<int>(tier), group, hash.integer()});
-        const uint32_t real = it == holdings.end() ? 0 : it->second;
-        if (state == SourceState::kSynced ? copies != real : copies > real) {
+        const uint32_t expected = it == holdings.end() ? 0 : it->second;
+        if (state == SourceState::kSynced ? copies != expected : copies > expected) {
           Fail("Honest", "a block has " + std::to_string(copies) + " copies instead of " +
-                             std::to_string(real));
+                             std::to_string(expected));
         }
       });
   if (state == SourceState::kSynced && held != holdings.size())
@@ -325,8 +325,10 @@ void Follower::CheckConverged(int64_t now_ms) {
                            std::string(SourceReasonName(status.reason)) + ")");
   } else if (status.next_seq != publisher_.visible_end() ||
              (life_ && *life_ != publisher_.life())) {
-    Fail("Converging", "at sequence number " + std::to_string(status.next_seq) +
-                           ", the publisher is at " + std::to_string(publisher_.visible_end()));
+    Fail("Converging", "at " + std::to_string(status.next_seq) + " of life " +
+                           std::to_string(life_.value_or(-1)) + ", but the publisher is at " +
+                           std::to_string(publisher_.visible_end()) + " of life " +
+                           std::to_string(publisher_.life()));
   }
   if (damaged_) {
     Fail("Detecting",

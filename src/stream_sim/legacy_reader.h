@@ -15,8 +15,8 @@ namespace kvcast::sim {
 
 // The answer that is being read.
 struct LegacyAnswer {
-  uint64_t asked_at = 0;       // the publisher's next sequence number at the request
-  std::optional<uint64_t> at;  // sequence number of the parts; nullopt: no part has arrived
+  uint64_t asked_at = 0;              // the publisher's next sequence number at the request
+  std::optional<uint64_t> parts_seq;  // sequence number of the parts; nullopt: no part has arrived
   residency::SnapshotReader reader;
 };
 

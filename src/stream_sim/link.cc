@@ -43,7 +43,7 @@ void Link::MakePump() {
 
 // `ms`: the arrival time of a message if there is no partition. Returns the arrival time with the
 // partition: TCP holds messages back until the partition ends.
-int64_t Link::Passable(int64_t ms) const {
+int64_t Link::AfterPartition(int64_t ms) const {
   return std::max(ms, faults_.until_ms(FaultKind::kPartition));
 }
 
@@ -103,9 +103,9 @@ void Link::NoteStateForRelay() {
 // If messages are unread and no wake-up is pending, the pump must have scheduled its next call of
 // Work itself.
 void Link::CheckNothingIsLeft() {
-  const bool comes_back = pump_->deadline_ms() <= follower_ms();
+  const bool work_is_due = pump_->deadline_ms() <= follower_ms();
   if (connection_.watched && live_.announces()) return Wake();
-  if (comes_back) return;
+  if (work_is_due) return;
   if (connection_.watched && live_.has_unannounced()) {
     record_.Fail("Prompt", "live messages stay unread, and no turn of the pump is due");
   }
@@ -119,8 +119,8 @@ void Link::ScheduleTimer() {
   const int64_t deadline = pump_->deadline_ms();
   if (deadline == stream::kNever) return;
   const int64_t due = std::max(deadline - clock_offset_ms_, agenda_.now_ms() + 1);
-  if (timer_ms_ > agenda_.now_ms() && timer_ms_ <= due) return;
-  timer_ms_ = due;
+  if (timer_due_ms_ > agenda_.now_ms() && timer_due_ms_ <= due) return;
+  timer_due_ms_ = due;
   agenda_.At(due, [this] { Work(); });
 }
 
@@ -154,7 +154,7 @@ void Link::RestartFollower() {
   MakePump();
   if (saved_) pump_->Resume(saved_->position);
   if (!OpenLive()) pump_->ScheduleRenewal();
-  timer_ms_ = stream::kNever;
+  timer_due_ms_ = stream::kNever;
   ++record_.reached[saved_ ? "followers that restarted with a saved state"
                            : "followers that restarted without a state"];
   Wake();

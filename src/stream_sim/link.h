@@ -100,7 +100,7 @@ class Link final : private stream::SourceTransport, private stream::ReplyChannel
     std::array<Frame, 4> frames;
   };
 
-  bool Strikes(FaultKind kind) { return random_.Percent(faults_.Amount(kind)); }
+  bool Occurs(FaultKind kind) { return random_.Percent(faults_.Amount(kind)); }
   void MakePump();
   void RestartFollower();
   void RestartSilently(int64_t amount);
@@ -109,7 +109,7 @@ class Link final : private stream::SourceTransport, private stream::ReplyChannel
   // True: a fault is active, or was active in the last second.
   bool in_trouble() const { return agenda_.now_ms() < faults_.trouble_until_ms() + 1000; }
   int64_t Latency() { return random_.Between(0, 3); }
-  int64_t Passable(int64_t ms) const;
+  int64_t AfterPartition(int64_t ms) const;
 
   bool OpenLive() override;
   void EndLive() override;
@@ -174,7 +174,7 @@ class Link final : private stream::SourceTransport, private stream::ReplyChannel
   Received received_;
 
   bool woken_ = false;
-  int64_t timer_ms_ = stream::kNever;
+  int64_t timer_due_ms_ = stream::kNever;
   Follower follower_;
   const stream::PumpConfig pump_config_;
   stream::RequestTurns& turns_;

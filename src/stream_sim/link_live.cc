@@ -95,17 +95,18 @@ void Link::SendUnsent() {
 }
 
 void Link::SendLive(const RingEntry& entry) {
-  if (!connection_.subscribed || Strikes(FaultKind::kDropLive)) return;
+  if (!connection_.subscribed || Occurs(FaultKind::kDropLive)) return;
   if (oversize_.contains({publisher_.life(), entry.seq})) {
-    agenda_.At(Passable(agenda_.now_ms() + Latency()), [this, connection = connection_.number] {
-      if (connection == connection_.number) Break();
-    });
+    agenda_.At(AfterPartition(agenda_.now_ms() + Latency()),
+               [this, connection = connection_.number] {
+                 if (connection == connection_.number) Break();
+               });
     return;
   }
   RingEntry message = entry;
   // A relay publishes even a batch that it cannot decode. Its source would stay synced with a state
   // that lacks the batch.
-  if (!relay_ && Strikes(FaultKind::kTruncateLive) && entry.payload->size() > 2) {
+  if (!relay_ && Occurs(FaultKind::kTruncateLive) && entry.payload->size() > 2) {
     const auto cut = static_cast<std::ptrdiff_t>(
         1 + random_.Roll(static_cast<int64_t>(entry.payload->size()) - 1));
     message.payload = std::make_shared<const std::vector<uint8_t>>(entry.payload->begin(),
@@ -115,8 +116,8 @@ void Link::SendLive(const RingEntry& entry) {
   const int64_t delay = faults_.Amount(FaultKind::kDelayLive) > 0
                             ? random_.Roll(faults_.Amount(FaultKind::kDelayLive))
                             : 0;
-  int64_t arrival = Passable(agenda_.now_ms() + Latency() + delay);
-  if (Strikes(FaultKind::kReorderLive)) {
+  int64_t arrival = AfterPartition(agenda_.now_ms() + Latency() + delay);
+  if (Occurs(FaultKind::kReorderLive)) {
     arrival += random_.Between(5, 100);
     ++record_.reached["reordered batches"];
   } else {
@@ -125,7 +126,7 @@ void Link::SendLive(const RingEntry& entry) {
   const auto arrive = [this, connection = connection_.number, message] {
     Arrive(connection, message);
   };
-  if (Strikes(FaultKind::kDuplicateLive)) agenda_.At(arrival + random_.Roll(50), arrive);
+  if (Occurs(FaultKind::kDuplicateLive)) agenda_.At(arrival + random_.Roll(50), arrive);
   agenda_.At(arrival, arrive);
 }
 

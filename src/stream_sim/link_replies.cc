@@ -10,9 +10,10 @@ namespace kvcast::sim {
 
 void Link::OpenRequest(Frame start) {
   const auto asked = residency::ParseRequest(start);
-  const bool small = asked && (asked->verb == residency::Verb::kChallenge ||
-                               (asked->verb == residency::Verb::kStatus && asked->argument == 0));
-  if (!small && !pump_->has_turn())
+  const bool has_short_answer =
+      asked && (asked->verb == residency::Verb::kChallenge ||
+                (asked->verb == residency::Verb::kStatus && asked->argument == 0));
+  if (!has_short_answer && !pump_->has_turn())
     record_.Fail("Bounded", "a replay or snapshot is requested without a turn");
   ++request_.number;
   request_.open = true;
@@ -21,7 +22,7 @@ void Link::OpenRequest(Frame start) {
   request_.replies_sent = 0;
   request_.last_reply_ms = 0;
   request_.replies.clear();
-  const int64_t arrival = Passable(agenda_.now_ms() + random_.Between(1, 4));
+  const int64_t arrival = AfterPartition(agenda_.now_ms() + random_.Between(1, 4));
   agenda_.At(arrival, [this, request = request_.number,
                        bytes = std::vector(start.begin(), start.end())] { Ask(request, bytes); });
 }
@@ -91,17 +92,18 @@ bool Link::Send(const std::string& client, uint64_t seq, Payload payload,
 bool Link::SurvivesReply(uint64_t seq) {
   const bool oversize = !request_.asks_snapshot && oversize_.contains({publisher_.life(), seq});
   if (oversize) ++record_.reached["oversized replies that ended their connection"];
-  return !oversize && !Strikes(FaultKind::kBreakReplies);
+  return !oversize && !Occurs(FaultKind::kBreakReplies);
 }
 
 void Link::SendReply(const ReplyMessage& reply) {
-  if (Strikes(FaultKind::kDropReplies)) {
+  if (Occurs(FaultKind::kDropReplies)) {
     ++record_.reached["replies dropped"];
     return;
   }
   const int64_t slow = faults_.Amount(FaultKind::kSlowReplies);
-  int64_t arrival = Passable(agenda_.now_ms() + Latency() + (slow > 0 ? random_.Roll(slow) : 0));
-  const bool scrambled = Strikes(FaultKind::kScrambleReplies);
+  int64_t arrival =
+      AfterPartition(agenda_.now_ms() + Latency() + (slow > 0 ? random_.Roll(slow) : 0));
+  const bool scrambled = Occurs(FaultKind::kScrambleReplies);
   if (scrambled) {
     ++record_.reached["replies scrambled"];
     arrival += random_.Between(0, 30);
@@ -122,7 +124,8 @@ void Link::SendReply(const ReplyMessage& reply) {
 
 // Replies that were sent earlier still arrive. Later replies do not arrive.
 void Link::BreakReplies() {
-  const int64_t arrival = std::max(Passable(agenda_.now_ms() + Latency()), request_.last_reply_ms);
+  const int64_t arrival =
+      std::max(AfterPartition(agenda_.now_ms() + Latency()), request_.last_reply_ms);
   agenda_.At(arrival, [this, request = request_.number] {
     if (!request_.open || request != request_.number) return;
     request_.reply_cut = true;

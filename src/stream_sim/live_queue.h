@@ -37,14 +37,14 @@ class LiveQueue {
   // True: an arrival is not visible yet, or was announced since the latest call.
   bool announces() const { return !hidden_.empty() || events_.announced || messages_.announced; }
   // True: a visible item is unread, and no announcement is pending for it.
-  bool has_unannounced() const { return events_.lies_unread() || messages_.lies_unread(); }
+  bool has_unannounced() const { return events_.has_unannounced() || messages_.has_unannounced(); }
 
  private:
   template <typename Item>
   struct Visible {
     std::deque<Item> items;
     bool announced = false;  // an item became visible since the latest call
-    bool lies_unread() const { return !items.empty() && !announced; }
+    bool has_unannounced() const { return !items.empty() && !announced; }
   };
 
   template <typename Item>

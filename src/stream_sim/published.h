@@ -47,8 +47,8 @@ class Published {
   // True: the batch with this time stamp has this sequence number.
   bool Has(uint64_t seq, double ts) const {
     if (seq >= stamps_.size() || stamps_[seq].kind == Kind::kRefused) return false;
-    const double off = std::abs(stamps_[seq].ts - ts);
-    return stamps_[seq].kind == Kind::kBatch ? off == 0 : off < kRoundingS;
+    const double difference_s = std::abs(stamps_[seq].ts - ts);
+    return stamps_[seq].kind == Kind::kBatch ? difference_s == 0 : difference_s < kRoundingS;
   }
   bool IsRefused(uint64_t seq) const {
     return seq >= stamps_.size() || stamps_[seq].kind == Kind::kRefused;

@@ -61,8 +61,8 @@ SimPublisher::SimPublisher(uint64_t seed, int number, const Agenda& agenda,
 
 void SimPublisher::Restart(bool large_ring, bool same_kind) {
   // Models rolling upgrades: most lives support KVX1 if and only if the previous life did.
-  const bool keep = same_kind || (!lives_.empty() && random_.Percent(85));
-  if (!keep) extended_ = random_.Percent(60);
+  const bool keeps_kind = same_kind || (!lives_.empty() && random_.Percent(85));
+  if (!keeps_kind) extended_ = random_.Percent(60);
   lives_.emplace_back();
   KV_CHECK(lives_.size() < kLives);
   engine_ = std::make_unique<Engine>(seed_, number_, life());
@@ -122,11 +122,11 @@ double SimPublisher::NextStamp() {
 void SimPublisher::PublishStep() {
   EventBatch batch;
   batch.events = engine_->Step();
-  const int64_t way = random_.Roll(100);
-  if (way < 3) return Add(std::move(batch.events));
-  if (way < 5) return PublishBytes(std::move(batch));
-  if (way < 6) Flush();
-  if (way < 12 && !batch.events.empty()) {
+  const int64_t roll = random_.Roll(100);
+  if (roll < 3) return Add(std::move(batch.events));
+  if (roll < 5) return PublishBytes(std::move(batch));
+  if (roll < 6) Flush();
+  if (roll < 12 && !batch.events.empty()) {
     Add({batch.events.front()});
     batch.events.erase(batch.events.begin());
   }
@@ -251,9 +251,9 @@ void SimPublisher::CheckHeartbeat() {
 }
 
 void SimPublisher::CheckNumbers() {
-  const uint64_t spent = core_->ring().next_seq();
-  if (spent == next_seq()) return;
-  record_.Fail("Ordered", std::to_string(spent) + " sequence numbers are used instead of " +
+  const uint64_t used = core_->ring().next_seq();
+  if (used == next_seq()) return;
+  record_.Fail("Ordered", std::to_string(used) + " sequence numbers are used instead of " +
                               std::to_string(next_seq()));
 }
 
@@ -272,10 +272,10 @@ std::vector<RingEntry> SimPublisher::TakeUnsent() {
 }
 
 // The publisher may skip only refused batches, and batches that have left the ring.
-void SimPublisher::CheckSkipped(uint64_t begin, uint64_t end, const char* where) {
+void SimPublisher::CheckSkipped(uint64_t begin, uint64_t end, const char* problem) {
   for (uint64_t seq = begin; seq < end; ++seq) {
     if (lives_.back().IsRefused(seq) || seq < core_->ring().first_held()) continue;
-    record_.Fail("Prompt", "batch " + std::to_string(seq) + " is " + where);
+    record_.Fail("Prompt", "batch " + std::to_string(seq) + " is " + problem);
   }
 }
 

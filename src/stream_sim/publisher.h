@@ -109,7 +109,7 @@ class SimPublisher final : private stream::ReplyChannel {
   void CheckNumbers();
   void CheckHeartbeat();
   // Checks that the publisher may omit the batches of [begin, end).
-  void CheckSkipped(uint64_t begin, uint64_t end, const char* where);
+  void CheckSkipped(uint64_t begin, uint64_t end, const char* problem);
   bool Send(const std::string& client, uint64_t seq, Payload payload,
             std::shared_ptr<void> charge) override;
 

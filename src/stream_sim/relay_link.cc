@@ -81,7 +81,7 @@ void RelayLink::RestartRouter() {
   router_.Restart(agenda_.now_ms());
   OpenLive();
   MakePump();
-  timer_ms_ = stream::kNever;
+  timer_due_ms_ = stream::kNever;
   ++record_.reached["restarts behind a relay"];
   Wake();
 }
@@ -275,8 +275,8 @@ void RelayLink::Work() {
   const int64_t deadline = pump_->deadline_ms();
   if (deadline == stream::kNever) return;
   const int64_t due = std::max(deadline, now + 1);
-  if (timer_ms_ > now && timer_ms_ <= due) return;
-  timer_ms_ = due;
+  if (timer_due_ms_ > now && timer_due_ms_ <= due) return;
+  timer_due_ms_ = due;
   agenda_.At(due, [this] { Work(); });
 }
 

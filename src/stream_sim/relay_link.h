@@ -71,6 +71,7 @@ class RelayLink final : private stream::SourceTransport, private stream::ReplyCh
     stream::SeqFrame seq{};
     std::array<stream::Frame, 4> frames;
   };
+  // The epoch and the position of the relay at one call of Tick.
   struct Head {
     int64_t ms = 0;
     uint64_t epoch = 0;
@@ -122,7 +123,7 @@ class RelayLink final : private stream::SourceTransport, private stream::ReplyCh
   Received received_;
 
   bool woken_ = false;
-  int64_t timer_ms_ = stream::kNever;
+  int64_t timer_due_ms_ = stream::kNever;
   int64_t server_due_ms_ = stream::kNever;
   std::optional<stream::SourcePump> pump_;
 };

@@ -92,8 +92,9 @@ void RelayedRouter::Check(const stream::Source& source, int64_t now_ms) {
                                std::to_string(position_.life) +
                                ", but its state differs from the oracle");
   }
-  const auto place = source.Position();
-  if (place && place->epoch && relay_.record().lacks_batches(place->epoch->low, place->next_seq))
+  const auto saved_position = source.Position();
+  if (saved_position && saved_position->epoch &&
+      relay_.record().lacks_batches(saved_position->epoch->low, saved_position->next_seq))
     record_.Fail("Honest", "a router behind a relay is synced in an epoch that lacks batches");
   if (now_ms - heard_ms_ > limits_.stale_ms)
     record_.Fail("Detecting", "a router behind a relay is synced, but the relay is silent");
@@ -117,14 +118,14 @@ void RelayedRouter::CheckDetected(const stream::Source& source, int64_t now_ms, 
 void RelayedRouter::CheckConverged(const stream::Source& source, int64_t now_ms) {
   const SourceStatus status = source.status(now_ms);
   const std::string state(SourceStateName(status.state));
-  const SourceState known = relay_.source_state();
-  ++record_.reached["relays at the end: " + std::string(SourceStateName(known))];
-  if (known != SourceState::kSynced) {
-    const bool fits = known == SourceState::kCleared ? status.state == SourceState::kCleared
-                                                     : status.state != SourceState::kSynced;
+  const SourceState relay_state = relay_.source_state();
+  ++record_.reached["relays at the end: " + std::string(SourceStateName(relay_state))];
+  if (relay_state != SourceState::kSynced) {
+    const bool fits = relay_state == SourceState::kCleared ? status.state == SourceState::kCleared
+                                                           : status.state != SourceState::kSynced;
     if (!fits) {
       record_.Fail("Converging", "a router behind a relay is " + state + ", but the relay is " +
-                                     std::string(SourceStateName(known)));
+                                     std::string(SourceStateName(relay_state)));
     }
   } else if (status.state == SourceState::kCleared && !limits_.extension) {
     // Without snapshots, batches that have left the relay's ring stay lost.

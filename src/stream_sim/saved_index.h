@@ -34,14 +34,14 @@ class SavedIndex {
 
   // Restores a worker of the list. `index` may have another number of shards than the saved index.
   Status Restore(PrefixIndex& index, WorkerId worker) const {
-    const auto at = std::ranges::find(workers_, worker) - workers_.begin();
-    const auto number = static_cast<uint32_t>(at);
+    const auto index_in_list = std::ranges::find(workers_, worker) - workers_.begin();
+    const auto number = static_cast<uint32_t>(index_in_list);
     for (const Shard& saved : shards_) {
       if (saved.learned[number].empty()) continue;
-      FieldReader from(saved.runs);
+      FieldReader reader(saved.runs);
       return router::IndexImage::Restore(
           index, worker, number, saved.learned[number],
-          [&from](router::RunImage& run) { return !from.AtEnd() && run.Read(from); });
+          [&reader](router::RunImage& run) { return !reader.AtEnd() && run.Read(reader); });
     }
     return {StatusCode::kNotFound, "the worker was not saved"};
   }

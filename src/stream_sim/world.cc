@@ -26,7 +26,7 @@ constexpr int64_t kQuarantinesEndMs = kEndMs + 2 * stream::Quarantine::kMaxMs;
 constexpr int64_t kTickMs = 1000;
 // The longest pause between two calls of TickPublisher. Each second has at least one tick, but no
 // tick in its last kQuietMs. The heartbeats therefore arrive before the run ends.
-constexpr int64_t kMaxLookMs = 300;
+constexpr int64_t kMaxTickPauseMs = 300;
 constexpr int64_t kQuietMs = 100;
 constexpr uint64_t kMaxEvents = 400000;
 
@@ -84,6 +84,7 @@ class World {
   }
 
  private:
+  // The life and the sequence number of a publisher at one call of Tick.
   struct Head {
     int64_t ms = 0;
     int life = 0;
@@ -125,7 +126,7 @@ class World {
     });
     link(i).Start();
     agenda_.At(random_.Roll(100), [this, i] { Publish(i); });
-    agenda_.At(random_.Roll(kMaxLookMs), [this, i] { TickPublisher(i); });
+    agenda_.At(random_.Roll(kMaxTickPauseMs), [this, i] { TickPublisher(i); });
   }
 
   void Publish(int i) {
@@ -138,7 +139,7 @@ class World {
   void TickPublisher(int i) {
     const bool quiet = agenda_.now_ms() % kTickMs >= kTickMs - kQuietMs;
     if (!quiet && !link(i).publisher_paused()) link(i).TickPublisher();
-    const int64_t pause = random_.Between(stream::PublisherCore::kTickMs, kMaxLookMs);
+    const int64_t pause = random_.Between(stream::PublisherCore::kTickMs, kMaxTickPauseMs);
     agenda_.At(agenda_.now_ms() + pause, [this, i] { TickPublisher(i); });
   }
 

@@ -46,15 +46,15 @@ Status ValidateLayout(const GroupLayout& layout) {
   return {};
 }
 
-size_t RegionBytes(size_t slot_bytes, size_t most) {
-  return std::max<size_t>(1, most / slot_bytes) * slot_bytes;
+size_t RegionBytes(size_t slot_bytes, size_t max_bytes) {
+  return std::max<size_t>(1, max_bytes / slot_bytes) * slot_bytes;
 }
 
 std::vector<std::span<std::byte>> Regions(const HostLayout& host) {
   std::vector<std::span<std::byte>> regions;
   const size_t region = host.region_bytes == 0 ? host.bytes : host.region_bytes;
-  for (size_t at = 0; at < host.bytes; at += region) {
-    regions.emplace_back(host.base + at, std::min(region, host.bytes - at));
+  for (size_t offset = 0; offset < host.bytes; offset += region) {
+    regions.emplace_back(host.base + offset, std::min(region, host.bytes - offset));
   }
   return regions;
 }

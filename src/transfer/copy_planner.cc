@@ -116,18 +116,18 @@ void CopyPlanner::WritePart(const BlockPart& part, const BlockMove& move, size_t
   std::byte* const block = part.base + move.block.value * part.block_stride;
   size_t row = offset / part.row_bytes;
   if (const size_t into_row = offset % part.row_bytes; into_row != 0) {
-    const size_t rest = std::min(bytes, part.row_bytes - into_row);
-    WriteRows(block + row * part.row_pitch + into_row, 0, host, rest, 1);
-    host += rest;
-    bytes -= rest;
+    const size_t head = std::min(bytes, part.row_bytes - into_row);
+    WriteRows(block + row * part.row_pitch + into_row, 0, host, head, 1);
+    host += head;
+    bytes -= head;
     ++row;
   }
   const size_t rows = bytes / part.row_bytes;
   if (rows > 0) {
     WriteRows(block + row * part.row_pitch, part.row_pitch, host, part.row_bytes, rows);
   }
-  if (const size_t rest = bytes - rows * part.row_bytes; rest > 0) {
-    WriteRows(block + (row + rows) * part.row_pitch, 0, host + rows * part.row_bytes, rest, 1);
+  if (const size_t tail = bytes - rows * part.row_bytes; tail > 0) {
+    WriteRows(block + (row + rows) * part.row_pitch, 0, host + rows * part.row_bytes, tail, 1);
   }
 }
 

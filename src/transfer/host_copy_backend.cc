@@ -58,8 +58,9 @@ void Cut(std::span<const CopyOp> ops, Batch& batch) {
         add(rows);
         continue;
       }
-      for (size_t at = 0; at < op.row_bytes; at += kPieceBytes) {
-        add({rows.src + at, rows.dst + at, std::min(kPieceBytes, op.row_bytes - at), 0, 0, 1});
+      for (size_t offset = 0; offset < op.row_bytes; offset += kPieceBytes) {
+        add({rows.src + offset, rows.dst + offset, std::min(kPieceBytes, op.row_bytes - offset), 0,
+             0, 1});
       }
     }
   }

@@ -33,8 +33,8 @@ constexpr int kMaxNumaNodes = 1024;
 constexpr size_t kPopulateBytes = size_t{64} << 20;
 
 Status Invalid(const char* message) { return {StatusCode::kInvalidArgument, message}; }
-Status Exhausted(const std::string& what, int error) {
-  return {StatusCode::kExhausted, what + ": " + std::strerror(error)};
+Status Exhausted(const std::string& resource, int error) {
+  return {StatusCode::kExhausted, resource + ": " + std::strerror(error)};
 }
 
 // Unmaps the bytes before the first multiple of `page`, and bytes at the end of the mapping. In
@@ -68,7 +68,8 @@ int Populate(std::byte* memory, size_t bytes) {
   if (errno != EINVAL) return errno;  // EINVAL: a kernel before 5.14
 #endif
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  for (size_t at = 0; at < bytes; at += page) *static_cast<volatile std::byte*>(memory + at) = {};
+  for (size_t offset = 0; offset < bytes; offset += page)
+    *static_cast<volatile std::byte*>(memory + offset) = {};
   return 0;
 }
 
@@ -76,8 +77,8 @@ int PopulateInParallel(std::byte* memory, size_t bytes, int threads) {
   std::atomic<size_t> next = 0;
   std::atomic<int> error = 0;
   const auto work = [&] {
-    for (size_t at; error == 0 && (at = next.fetch_add(kPopulateBytes)) < bytes;) {
-      const int failed = Populate(memory + at, std::min(kPopulateBytes, bytes - at));
+    for (size_t offset; error == 0 && (offset = next.fetch_add(kPopulateBytes)) < bytes;) {
+      const int failed = Populate(memory + offset, std::min(kPopulateBytes, bytes - offset));
       if (failed != 0) error = failed;
     }
   };

@@ -18,18 +18,18 @@ class RepeatedId {
   template <typename Id>
   size_t Find(std::span<const Id> ids, size_t first, size_t bound) {
     if (seen_.size() < bound / kBits + 1) seen_.resize(bound / kBits + 1);
-    size_t at = 0;
-    for (; at < ids.size(); ++at) {
-      if (ids[at].value < first || ids[at].value >= bound) continue;
-      uint64_t& word = seen_[ids[at].value / kBits];
-      const uint64_t bit = uint64_t{1} << (ids[at].value % kBits);
+    size_t index = 0;
+    for (; index < ids.size(); ++index) {
+      if (ids[index].value < first || ids[index].value >= bound) continue;
+      uint64_t& word = seen_[ids[index].value / kBits];
+      const uint64_t bit = uint64_t{1} << (ids[index].value % kBits);
       if ((word & bit) != 0) break;
       word |= bit;
     }
-    for (const Id id : ids.first(at)) {
+    for (const Id id : ids.first(index)) {
       if (id.value < bound) seen_[id.value / kBits] = 0;
     }
-    return at;
+    return index;
   }
 
  private:

@@ -31,17 +31,18 @@ constexpr int kUsedOnce = 0;
 constexpr int kUsedAgain = 3;
 
 template <int kLocality>
-[[gnu::always_inline]] inline void AskFor(const char* line) {
-  for (size_t at = 0; at < kLine; at += 64) __builtin_prefetch(line + at, 0, kLocality);
+[[gnu::always_inline]] inline void Prefetch(const char* line) {
+  for (size_t offset = 0; offset < kLine; offset += 64)
+    __builtin_prefetch(line + offset, 0, kLocality);
 }
 
 // Streams `lines` lines of kLine bytes to an aligned address, and prefetches the same number of
-// lines from `ask` on.
-using StreamLines = void (*)(char* to, const char* from, size_t lines, const char* ask);
+// lines from `prefetch` on.
+using StreamLines = void (*)(char* to, const char* from, size_t lines, const char* prefetch);
 
-void Sse2Lines(char* to, const char* from, size_t lines, const char* ask) {
-  for (; lines > 0; --lines, to += kLine, from += kLine, ask += kLine) {
-    AskFor<kUsedOnce>(ask);
+void Sse2Lines(char* to, const char* from, size_t lines, const char* prefetch) {
+  for (; lines > 0; --lines, to += kLine, from += kLine, prefetch += kLine) {
+    Prefetch<kUsedOnce>(prefetch);
     for (int i = 0; i < 16; ++i) {
       const __m128i value = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from) + i);
       _mm_stream_si128(reinterpret_cast<__m128i*>(to) + i, value);
@@ -50,9 +51,9 @@ void Sse2Lines(char* to, const char* from, size_t lines, const char* ask) {
 }
 
 __attribute__((target("avx2"))) void Avx2Lines(char* to, const char* from, size_t lines,
-                                               const char* ask) {
-  for (; lines > 0; --lines, to += kLine, from += kLine, ask += kLine) {
-    AskFor<kUsedOnce>(ask);
+                                               const char* prefetch) {
+  for (; lines > 0; --lines, to += kLine, from += kLine, prefetch += kLine) {
+    Prefetch<kUsedOnce>(prefetch);
     for (int i = 0; i < 8; ++i) {
       const __m256i value = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from) + i);
       _mm256_stream_si256(reinterpret_cast<__m256i*>(to) + i, value);
@@ -61,9 +62,9 @@ __attribute__((target("avx2"))) void Avx2Lines(char* to, const char* from, size_
 }
 
 __attribute__((target("avx512f"))) void Avx512Lines(char* to, const char* from, size_t lines,
-                                                    const char* ask) {
-  for (; lines > 0; --lines, to += kLine, from += kLine, ask += kLine) {
-    AskFor<kUsedOnce>(ask);
+                                                    const char* prefetch) {
+  for (; lines > 0; --lines, to += kLine, from += kLine, prefetch += kLine) {
+    Prefetch<kUsedOnce>(prefetch);
     for (int i = 0; i < 4; ++i) {
       const __m512i value = _mm512_loadu_si512(reinterpret_cast<const __m512i*>(from) + i);
       _mm512_stream_si512(reinterpret_cast<__m512i*>(to) + i, value);
@@ -79,15 +80,15 @@ void AlignedCopy(void* dst, const void* src, size_t bytes, const void* next_src)
   const auto* from = static_cast<const char*>(src);
   const auto* next = static_cast<const char*>(next_src);
   if (bytes < kStreamCopyFrom) return PlainCopy(to, from, bytes, nullptr);
-  if (next != nullptr) AskFor<kUsedAgain>(next);
+  if (next != nullptr) Prefetch<kUsedAgain>(next);
   const size_t head = (kAlignment - reinterpret_cast<uintptr_t>(to) % kAlignment) % kAlignment;
   std::memcpy(to, from, head);
   const size_t lines = (bytes - head) / kLine;
   const size_t last = std::min(lines, kAheadLines);
   const size_t done = head + lines * kLine;
-  const size_t last_at = done - last * kLine;
+  const size_t last_offset = done - last * kLine;
   kLines(to + head, from + head, lines - last, from + head + kAheadLines * kLine);
-  kLines(to + last_at, from + last_at, last, next != nullptr ? next : from + last_at);
+  kLines(to + last_offset, from + last_offset, last, next != nullptr ? next : from + last_offset);
   std::memcpy(to + done, from + done, bytes - done);
 }
 

@@ -59,8 +59,8 @@ bool TransferLanes::Pump(std::vector<std::unique_ptr<JobState>>& ended) {
   while (Start(loads, config_.batches_in_flight)) changed = true;
   const bool loads_wait = std::any_of(loads.jobs.begin(), loads.jobs.end(),
                                       [](const auto& job) { return job->has_work(); });
-  const int most_stores = loads_wait ? config_.store_batches_beside_loads : INT_MAX;
-  while (Start(stores, std::min(config_.batches_in_flight, most_stores))) changed = true;
+  const int max_stores = loads_wait ? config_.store_batches_beside_loads : INT_MAX;
+  while (Start(stores, std::min(config_.batches_in_flight, max_stores))) changed = true;
   const size_t ended_before = ended.size();
   for (Lane& lane : lanes_) End(lane, ended);
   return changed || ended.size() > ended_before;
@@ -81,8 +81,8 @@ bool TransferLanes::Reap(Lane& lane) {
   return changed;
 }
 
-bool TransferLanes::Start(Lane& lane, int most) {
-  if (lane.running.size() >= static_cast<size_t>(most)) return false;
+bool TransferLanes::Start(Lane& lane, int max_batches) {
+  if (lane.running.size() >= static_cast<size_t>(max_batches)) return false;
   for (const auto& job : lane.jobs) {
     if (!job->has_work()) continue;
     if (!job->prepared) {
@@ -215,21 +215,21 @@ std::span<const BlockId> BlocksOfGroup(const JobState& job, size_t entry,
 // The copies of a batch run in any order. The positions in a chunk are disjoint, so two copies can
 // write the same bytes only if an id occurs twice.
 Status TransferLanes::CheckDestinations(const JobState& job) {
-  const auto twice = [](const char* what, uint64_t id) {
+  const auto twice = [](const char* kind, uint64_t id) {
     return Status(StatusCode::kInvalidArgument,
-                  what + std::to_string(id) + ": is a destination twice");
+                  kind + std::to_string(id) + ": is a destination twice");
   };
   if (job.direction == CopyDirection::kStore) {
     const std::span<const SlotId> slots = job.slots;
-    const size_t at = repeated_.Find(slots, 0, config_.host.bytes / config_.host.slot_bytes);
-    return at == slots.size() ? Status() : twice("slot ", slots[at].value);
+    const size_t index = repeated_.Find(slots, 0, config_.host.bytes / config_.host.slot_bytes);
+    return index == slots.size() ? Status() : twice("slot ", slots[index].value);
   }
   std::vector<BlockId> several;
   for (size_t i = 0; i < job.groups.size(); ++i) {
     const std::span<const BlockId> blocks = BlocksOfGroup(job, i, several);
     const int64_t num_blocks = config_.groups[job.groups[i].group.value].layout.num_blocks;
-    const size_t at = repeated_.Find(blocks, 1, static_cast<size_t>(num_blocks));
-    if (at < blocks.size()) return twice("block ", blocks[at].value);
+    const size_t index = repeated_.Find(blocks, 1, static_cast<size_t>(num_blocks));
+    if (index < blocks.size()) return twice("block ", blocks[index].value);
   }
   return {};
 }
@@ -259,18 +259,18 @@ Status TransferLanes::AddMoves(JobState& job, size_t index) {
     if (block.value == 0) continue;
     const size_t place = group.first_block + i;
     const size_t first_slot = slots_begin + place / config.blocks_per_chunk * slots_per_chunk;
-    size_t at = place % config.blocks_per_chunk * block_bytes;  // in the chunk
+    size_t chunk_offset = place % config.blocks_per_chunk * block_bytes;  // in bytes
     for (size_t offset = 0; offset < block_bytes;) {
-      const size_t bytes = std::min(block_bytes - offset, slot_bytes - at % slot_bytes);
-      const size_t slot = job.slots[first_slot + at / slot_bytes].value;
+      const size_t bytes = std::min(block_bytes - offset, slot_bytes - chunk_offset % slot_bytes);
+      const size_t slot = job.slots[first_slot + chunk_offset / slot_bytes].value;
       // The product below could exceed 64 bits. MoveSorter::Prepare checks the exact end of memory.
       if (slot > config_.host.bytes / slot_bytes) {
         return {StatusCode::kInvalidArgument,
                 "block " + std::to_string(block.value) + ": its slot is not in host memory"};
       }
-      job.moves.push_back({block, offset, bytes, slot * slot_bytes + at % slot_bytes});
+      job.moves.push_back({block, offset, bytes, slot * slot_bytes + chunk_offset % slot_bytes});
       offset += bytes;
-      at += bytes;
+      chunk_offset += bytes;
     }
   }
   return {};

@@ -82,9 +82,9 @@ class TransferLanes {
   Status CheckDestinations(const JobState& job);
   void StartPlanner(Lane& lane, const JobState& job);
   bool Reap(Lane& lane);
-  // If fewer than `most` batches run, prepares the first job with work if needed, and starts its
-  // next batch. False: `most` batches run, or no job has work.
-  bool Start(Lane& lane, int most);
+  // If fewer than `max_batches` batches run, prepares the first job with work if needed, and starts
+  // its next batch. False: `max_batches` batches run, or no job has work.
+  bool Start(Lane& lane, int max_batches);
   void StartBatch(Lane& lane, JobState& job);
   void End(Lane& lane, std::vector<std::unique_ptr<JobState>>& ended);
   TransferStats::Lane& StatsOf(const JobState& job);

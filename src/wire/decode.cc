@@ -49,10 +49,10 @@ class BatchDecoder {
   DecodeCounts counts_;
   size_t decoded_ = 0;  // number of events at the front of batch_ that belong to this batch
   // The bytes of the latest decoded event, if that event removes one hash in the 9-byte form.
-  // hash_at is the offset of the lead byte of the hash.
+  // hash_offset is the offset of the lead byte of the hash.
   struct {
     std::span<const uint8_t> bytes;
-    size_t hash_at = 0;
+    size_t hash_offset = 0;
     uint64_t unknown_fields = 0;
   } last_remove_;
   bool ts_seen_ = false;
@@ -163,7 +163,7 @@ Status BatchDecoder::ReadEvents() {
 bool BatchDecoder::ReadLikeLastRemove() {
   if (last_remove_.bytes.empty() || limits_.max_hashes == 0 || budget_.hashes == 0) return false;
   uint64_t hash = 0;
-  if (!in_.NextLike(last_remove_.bytes, last_remove_.hash_at, hash)) return false;
+  if (!in_.NextLike(last_remove_.bytes, last_remove_.hash_offset, hash)) return false;
   --budget_.hashes;
   counts_.unknown_fields += last_remove_.unknown_fields;
   ++counts_.decoded;
@@ -176,7 +176,7 @@ void BatchDecoder::NoteRemove(const Reader& start, const uint8_t* single_hash,
   last_remove_.bytes = {};
   if (single_hash == nullptr) return;
   last_remove_.bytes = {start.position(), in_.position()};
-  last_remove_.hash_at = static_cast<size_t>(single_hash - start.position());
+  last_remove_.hash_offset = static_cast<size_t>(single_hash - start.position());
   last_remove_.unknown_fields = unknown_fields;
 }
 

@@ -232,12 +232,12 @@ size_t Reader::NextSmallIntegers(size_t count, int64_t* out) {
   std::array<uint8_t, kWindow> lengths;
   while (done < count && remaining() >= kWindow + sizeof(uint64_t)) {
     MeasureSmallIntegers(next_, lengths);
-    size_t at = 0;
-    for (; at < kWindow && done < count && lengths[at] != 0; at += lengths[at]) {
-      out[done++] = CutSmallInteger(next_ + at, lengths[at]);
+    size_t offset = 0;
+    for (; offset < kWindow && done < count && lengths[offset] != 0; offset += lengths[offset]) {
+      out[done++] = CutSmallInteger(next_ + offset, lengths[offset]);
     }
-    next_ += at;
-    if (at < kWindow) break;
+    next_ += offset;
+    if (offset < kWindow) break;
   }
   return done;
 }
@@ -248,28 +248,29 @@ size_t Reader::SkipSmallIntegers(size_t count) {
   while (done < count && remaining() >= kSkipWindow + kWindow) {
     const size_t window = std::min(kSkipWindow, (count - done) * kLongestSmallInteger);
     MeasurePairs(next_, window, lengths);
-    size_t at = 0;
+    size_t offset = 0;
     // The last value may extend past the window.
-    for (; at < window && count - done >= 2 && lengths.two[at] != 0; done += 2) {
-      at += lengths.two[at];
+    for (; offset < window && count - done >= 2 && lengths.two[offset] != 0; done += 2) {
+      offset += lengths.two[offset];
     }
-    if (at < window && done < count && lengths.one[at] != 0) {
-      at += lengths.one[at];
+    if (offset < window && done < count && lengths.one[offset] != 0) {
+      offset += lengths.one[offset];
       ++done;
     }
-    next_ += at;
-    if (at < window) break;
+    next_ += offset;
+    if (offset < window) break;
   }
   return done;
 }
 
-bool Reader::NextLike(std::span<const uint8_t> model, size_t number_at, uint64_t& number) {
+bool Reader::NextLike(std::span<const uint8_t> model, size_t number_offset, uint64_t& number) {
   constexpr size_t kForm = 9;
-  if (remaining() < model.size() || next_[number_at] != 0xcf) return false;
-  const size_t behind = number_at + kForm;
-  if (!SameBytes(next_ + behind, model.data() + behind, model.size() - behind)) return false;
-  if (!SameBytes(next_, model.data(), number_at)) return false;
-  number = Load64(next_ + number_at + 1);
+  if (remaining() < model.size() || next_[number_offset] != 0xcf) return false;
+  const size_t after_number = number_offset + kForm;
+  if (!SameBytes(next_ + after_number, model.data() + after_number, model.size() - after_number))
+    return false;
+  if (!SameBytes(next_, model.data(), number_offset)) return false;
+  number = Load64(next_ + number_offset + 1);
   next_ += model.size();
   return true;
 }

@@ -101,9 +101,9 @@ class Reader {
   size_t SkipSmallIntegers(size_t count);
 
   // Skips bytes that are equal to `model`, except for one number in the 9-byte form. The lead byte
-  // of this number is at `number_at`. Writes the number to `number`. False: the bytes differ, and
-  // nothing is consumed.
-  bool NextLike(std::span<const uint8_t> model, size_t number_at, uint64_t& number);
+  // of this number is at `number_offset`. Writes the number to `number`. False: the bytes differ,
+  // and nothing is consumed.
+  bool NextLike(std::span<const uint8_t> model, size_t number_offset, uint64_t& number);
 
   // Skips one value with all its content, at any depth. False: see Next.
   bool Skip();

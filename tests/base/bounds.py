@@ -76,10 +76,10 @@ def class_sizes(tags, lines):
         yield count, f"{path} {scope}", bound
 
 
-def report(sort, unit, sizes):
+def report(kind, unit, sizes):
     """Prints the largest of `sizes`. Returns the violations."""
     sizes = sorted(sizes, reverse=True)
-    print(f"{len(sizes)} {sort}; the largest, in {unit}:")
+    print(f"{len(sizes)} {kind}; the largest, in {unit}:")
     for size, name, bound in sizes[:SHOWN]:
         print(f"  {size:4} of {bound}  {name}")
     return [f"{name}: {size} {unit}, more than {bound}" for size, name, bound in sizes if size > bound]

@@ -32,7 +32,7 @@ void RetireNew(ReclaimDomain& domain, int& freed) {
   domain.Retire(FreeCounted, nullptr, reinterpret_cast<uintptr_t>(new Counted{&freed}));
 }
 
-TEST(ReclaimDomainTest, WithoutReadersFreesImmediately) {
+TEST(ReclaimDomainTest, WithoutReadersCollectFreesTheObject) {
   int freed = 0;
   ReclaimDomain domain;  // after `freed`, because the destructor frees objects too
   RetireNew(domain, freed);
@@ -64,7 +64,7 @@ TEST(ReclaimDomainTest, RetireCollectsByItself) {
   EXPECT_GT(freed, 800);
 }
 
-TEST(ReclaimDomainTest, TheDestructorFreesTheOtherObjects) {
+TEST(ReclaimDomainTest, TheDestructorFreesTheRemainingObjects) {
   int freed = 0;
   {
     ReclaimDomain domain;
@@ -131,7 +131,7 @@ TEST(ReclaimDomainTest, ReadersBesideAWriterSeeOnlyLiveObjects) {
 }
 
 // The CPU time of a thread in nanoseconds.
-int64_t ComputedNs(pthread_t thread) {
+int64_t CpuTimeNs(pthread_t thread) {
   clockid_t clock;
   timespec time{};
   EXPECT_EQ(pthread_getcpuclockid(thread, &clock), 0);
@@ -161,7 +161,7 @@ TEST(ReclaimDomainTest, MoreReadersThanSlotsTakeTurns) {
   start_readers(kMore);
   for (auto reader = readers.end() - kMore; reader != readers.end(); ++reader) {
     EXPECT_TRUE(Soon(
-        [&] { return entered > kSlots || ComputedNs(reader->native_handle()) > kManyTriesNs; }));
+        [&] { return entered > kSlots || CpuTimeNs(reader->native_handle()) > kManyTriesNs; }));
   }
   EXPECT_EQ(entered, kSlots);
   for (int left = 1; left <= kMore; ++left) {

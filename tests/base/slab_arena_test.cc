@@ -36,10 +36,10 @@ TEST(SlabArenaTest, ObjectsOfAllSizesKeepTheirBytes) {
     std::memset(object, fill, bytes);
     ASSERT_TRUE(objects.emplace(object, std::pair(bytes, fill)).second);
   }
-  for (const auto& [object, what] : objects) arena.Free(object);
+  for (const auto& [object, bytes_and_fill] : objects) arena.Free(object);
 }
 
-TEST(SlabArenaTest, EmptySlabsGoBack) {
+TEST(SlabArenaTest, EmptySlabsAreFreed) {
   SlabArena arena;
   std::vector<void*> objects(3 * kSlab / 1000);
   for (void*& object : objects) object = arena.Allocate(512);
@@ -59,7 +59,7 @@ TEST(SlabArenaTest, ReusesFreedMemoryFirst) {
   arena.Free(second);
 }
 
-TEST(SlabArenaTest, LargerThanASlab) {
+TEST(SlabArenaTest, AllocatesObjectsLargerThanASlab) {
   SlabArena arena;
   for (const size_t bytes : {kSlab / 2, kSlab, 5 * kSlab + 1}) {
     void* const object = arena.Allocate(bytes);

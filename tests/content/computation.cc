@@ -7,18 +7,20 @@ namespace kvcast::content {
 
 BlockId Computation::BlockOf(const RequestWork& work, size_t group, int64_t token) const {
   const auto& table = work.tables[group];
-  const auto at = static_cast<size_t>(token / groups_[group].block_size);
-  return at < table.size() ? table[at] : BlockId(0);
+  const auto index = static_cast<size_t>(token / groups_[group].block_size);
+  return index < table.size() ? table[index] : BlockId(0);
 }
 
-void Computation::Wrong(const RequestWork& work, size_t group, int64_t token, int64_t& count) {
+void Computation::RecordWrong(const RequestWork& work, size_t group, int64_t token,
+                              int64_t& count) {
   ++count;
   if (!findings_.first.empty()) return;
   findings_.first = std::string(&count == &findings_.before_use ? "before" : "after") +
-                    " use: step " + std::to_string(counts_.steps) + " request " + work.who +
-                    " computes " + std::to_string(work.computed) + ".." + std::to_string(work.end) +
-                    ", group " + std::to_string(group) + " token " + std::to_string(token) +
-                    " in block " + std::to_string(BlockOf(work, group, token).value);
+                    " use: step " + std::to_string(counts_.steps) + " request " +
+                    work.request_name + " computes " + std::to_string(work.computed) + ".." +
+                    std::to_string(work.end) + ", group " + std::to_string(group) + " token " +
+                    std::to_string(token) + " in block " +
+                    std::to_string(BlockOf(work, group, token).value);
 }
 
 bool Computation::HoldsState(const RequestWork& work, size_t group, int64_t boundary) {
@@ -33,7 +35,7 @@ bool Computation::HoldsState(const RequestWork& work, size_t group, int64_t boun
 
 void Computation::ReadState(const RequestWork& work, size_t group) {
   if (work.computed == 0 || HoldsState(work, group, work.computed)) return;
-  Wrong(work, group, work.computed - 1, findings_.before_use);
+  RecordWrong(work, group, work.computed - 1, findings_.before_use);
 }
 
 // Writes the state of every block that the step completes or ends in. The null block gets no state.
@@ -55,7 +57,8 @@ void Computation::CheckWrittenStates(const RequestWork& work, size_t group) {
   for (int64_t begin = work.computed / size * size; begin < work.end; begin += size) {
     const int64_t boundary = std::min(begin + size, work.end);
     if (BlockOf(work, group, boundary - 1).value == 0) continue;
-    if (!HoldsState(work, group, boundary)) Wrong(work, group, boundary - 1, findings_.after_use);
+    if (!HoldsState(work, group, boundary))
+      RecordWrong(work, group, boundary - 1, findings_.after_use);
   }
 }
 
@@ -76,7 +79,7 @@ void Computation::ReadTokens(const RequestWork& work, size_t group, int64_t end,
   for (int64_t token = begin; token < end; ++token) {
     const BlockId block = BlockOf(work, group, token);
     const uint64_t code = CellCode(group, work.prefix[static_cast<size_t>(token)], 0);
-    if (!memory_.Holds(group, block, token % size, code)) Wrong(work, group, token, wrong);
+    if (!memory_.Holds(group, block, token % size, code)) RecordWrong(work, group, token, wrong);
   }
 }
 

@@ -15,7 +15,7 @@ namespace kvcast::content {
 // The work of one request in a step. The step computes the tokens [computed, end). In each group,
 // the step reads all earlier tokens that the group does not skip.
 struct RequestWork {
-  std::string who;  // name of the request, for messages
+  std::string request_name;  // for messages
   int64_t computed = 0;
   int64_t end = 0;
   std::vector<uint64_t> prefix;              // code by token, up to end
@@ -44,7 +44,7 @@ class Computation {
   void WriteTokens(const RequestWork& work, size_t group);
   void ReadTokens(const RequestWork& work, size_t group, int64_t end, int64_t& wrong);
   bool HoldsState(const RequestWork& work, size_t group, int64_t boundary);
-  void Wrong(const RequestWork& work, size_t group, int64_t token, int64_t& count);
+  void RecordWrong(const RequestWork& work, size_t group, int64_t token, int64_t& count);
   BlockId BlockOf(const RequestWork& work, size_t group, int64_t token) const;
 
   const std::vector<GroupSpec>& groups_;

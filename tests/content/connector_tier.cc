@@ -78,7 +78,7 @@ class ConnectorTier final : public Tier {
     before_loads();
     for (const OffloadJob& job : plan.loads) {
       Submit(job);
-      if (parts_.config.fault == Fault::kReleasedEarly) reported_[job.id] = true;
+      if (parts_.config.fault == Fault::kReleasedEarly) early_reports_[job.id] = true;
     }
   }
 
@@ -87,7 +87,7 @@ class ConnectorTier final : public Tier {
 
   void TakeEnded(int64_t now_ms, std::vector<Arrival>& arrivals) override {
     std::vector<OffloadCompletion> ended;
-    for (const auto& [job, success] : std::exchange(reported_, {})) {
+    for (const auto& [job, success] : std::exchange(early_reports_, {})) {
       ended.push_back({job, 1, success});
     }
     for (const TransferResult& result : copies_->TakeEnded()) {
@@ -148,8 +148,9 @@ class ConnectorTier final : public Tier {
       for (size_t b = 0; b < static_cast<size_t>(parts_.config.blocks_per_chunk); ++b) {
         auto& bytes = out.blocks.emplace_back(block_bytes);
         for (size_t i = 0; i < block_bytes; ++i) {
-          const size_t at = b * block_bytes + i;
-          bytes[i] = host_[chunk.slots[at / slot_bytes].value * slot_bytes + at % slot_bytes];
+          const size_t offset = b * block_bytes + i;
+          bytes[i] =
+              host_[chunk.slots[offset / slot_bytes].value * slot_bytes + offset % slot_bytes];
         }
       }
     }
@@ -175,9 +176,9 @@ class ConnectorTier final : public Tier {
 
   void Flush(const OffloadPlan& plan) {
     const std::set<OffloadJobId> flushed(plan.flush.begin(), plan.flush.end());
-    const bool now = parts_.config.fault == Fault::kStoreTooEarly;
+    const bool at_once = parts_.config.fault == Fault::kStoreTooEarly;
     for (const OffloadJob& job : plan.stores) {
-      if (now || (flushed.contains(job.id) && parts_.config.fault != Fault::kNoFlush)) {
+      if (at_once || (flushed.contains(job.id) && parts_.config.fault != Fault::kNoFlush)) {
         Submit(job);
       } else {
         deferred_.push_back(job);
@@ -207,7 +208,8 @@ class ConnectorTier final : public Tier {
   std::vector<OffloadJob> deferred_;  // stores of the previous step
   std::set<OffloadJobId> loads_;      // in flight
   TransferLists lists_;
-  std::map<OffloadJobId, bool> reported_;
+  // Loads that are reported before their copies end. The value is the reported success.
+  std::map<OffloadJobId, bool> early_reports_;
   std::vector<OffloadRequestId> preempted_;
 };
 

@@ -22,7 +22,7 @@ void ContentRun::SubmitStep() {
     Request& request = *entry.request;
     const int64_t end = request.computed + entry.tokens;
     RequestWork& part = work.emplace_back();
-    part.who = request.cache.id;
+    part.request_name = request.cache.id;
     part.computed = request.computed;
     part.end = end;
     part.prefix.assign(request.prefix.begin(), request.prefix.begin() + end);
@@ -172,10 +172,10 @@ std::string ContentRun::TextOf(const Request& request) const {
 }
 
 void ContentRun::CheckDrained() {
-  std::string never_end;
-  for (const auto& request : requests_) never_end += TextOf(*request);
+  std::string unfinished;
+  for (const auto& request : requests_) unfinished += TextOf(*request);
   EXPECT_TRUE(requests_.empty()) << "after " << counts_.steps
-                                 << " steps, these requests have not ended:" << never_end;
+                                 << " steps, these requests have not ended:" << unfinished;
   EXPECT_TRUE(kept_.empty()) << "blocks of a late load are never freed";
   EXPECT_TRUE(tier_->idle()) << "a job, a fence or a reference was left";
   EXPECT_EQ(cache_->usage().free_blocks, cache_->usage().total_blocks) << "a pin was left";

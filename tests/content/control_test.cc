@@ -46,15 +46,15 @@ TEST(ContentControl, StoresWithoutPinsReadTheBytesOfLaterSteps) {
 }
 
 TEST(ContentControl, LoadsWithoutPinsWriteIntoBlocksOfOthers) {
-  const Findings found = FindingsOf("FullSimpleLazy", Fault::kNoPin);
-  EXPECT_GT(found.before_use + found.after_use, 0);
+  const Findings findings = FindingsOf("FullSimpleLazy", Fault::kNoPin);
+  EXPECT_GT(findings.before_use + findings.after_use, 0);
 }
 
 TEST(ContentControl, CopiesThatDoNotWaitForTheComputationReadAndWriteTooEarly) {
   for (const char* mix : {"FullWindowConnector", "FullWindowSimpleEager", "FullWindowSimpleLazy"}) {
-    const Findings found = FindingsOf(mix, Fault::kNoEvent);
-    EXPECT_GT(found.in_host, 0) << mix;
-    EXPECT_GT(found.before_use + found.after_use, 0) << mix;
+    const Findings findings = FindingsOf(mix, Fault::kNoEvent);
+    EXPECT_GT(findings.in_host, 0) << mix;
+    EXPECT_GT(findings.before_use + findings.after_use, 0) << mix;
   }
 }
 
@@ -73,20 +73,20 @@ TEST(ContentControl, RequestsThatContinueBeforeTheirLoadEndsReadWrongBytes) {
 
 TEST(ContentControl, ALateLoadWritesToBlocksThatAreFreedTooEarly) {
   for (const char* mix : {"FullConnector", "FullWindowConnector"}) {
-    const Findings found = FindingsOf(mix, Fault::kFreedWhenLate);
-    EXPECT_GT(found.before_use + found.after_use, 0) << mix;
+    const Findings findings = FindingsOf(mix, Fault::kFreedWhenLate);
+    EXPECT_GT(findings.before_use + findings.after_use, 0) << mix;
   }
 }
 
-TEST(ContentControl, VllmsRulesLetWrongBytesThrough) {
+TEST(ContentControl, VllmsRulesAllowWrongBytes) {
   EXPECT_GT(FindingsOf("FullWindowConnectorChunksOf3", Fault::kLikeVllm).sum(), 0);
 }
 
 TEST(ContentControl, BytesThatMoveAfterTheirCopyHasEndedAreDetected) {
   for (const char* mix : {"FullWindowConnector", "FullSimpleEager", "FullWindowSimpleLazy"}) {
-    const Findings found = FindingsOf(mix, Fault::kReportedEarly);
-    EXPECT_GT(found.in_host, 0) << mix;
-    EXPECT_GT(found.before_use + found.after_use, 0) << mix;
+    const Findings findings = FindingsOf(mix, Fault::kReportedEarly);
+    EXPECT_GT(findings.in_host, 0) << mix;
+    EXPECT_GT(findings.before_use + findings.after_use, 0) << mix;
   }
 }
 

@@ -42,34 +42,34 @@ void Copies::Submit(TransferJob job) {
   engine_->Submit(job);
 }
 
-void Copies::AdvanceBatch(size_t at) {
-  const auto& batch = backend_->batches[at];
+void Copies::AdvanceBatch(size_t index) {
+  const auto& batch = backend_->batches[index];
   if (batch.state != CopyState::kRunning) return;
   if (!stream_.HasReached(batch.after) && Chance(60)) return;
-  if (IsStuck(at)) return;
-  if (config_.fault == Fault::kReportedEarly && Chance(30)) return ReportEarly(at);
-  if (Chance(35)) return backend_->Move(at);
-  if (Chance(4)) return backend_->Fail(at);
+  if (IsStuck(index)) return;
+  if (config_.fault == Fault::kReportedEarly && Chance(30)) return ReportEarly(index);
+  if (Chance(35)) return backend_->Move(index);
+  if (Chance(4)) return backend_->Fail(index);
   if (batch.moved && Chance(50)) {
-    backend_->batches[at].state = CopyState::kDone;
+    backend_->batches[index].state = CopyState::kDone;
   } else {
-    backend_->Finish(at);
+    backend_->Finish(index);
   }
 }
 
 // A stuck batch ends after a limited time, but the engine may treat the batch as stuck forever. The
 // batch may write at any time before its end.
-bool Copies::IsStuck(size_t at) {
-  const auto& batch = backend_->batches[at];
+bool Copies::IsStuck(size_t index) {
+  const auto& batch = backend_->batches[index];
   if (batch.direction != CopyDirection::kLoad || config_.late_load_ms == 0) return false;
   if (!stuck_.contains(batch.ticket)) stuck_[batch.ticket] = Chance(5) ? progress_ + 150 : 0;
   if (stuck_[batch.ticket] < progress_) return false;
-  if (Chance(35)) backend_->Move(at);
+  if (Chance(35)) backend_->Move(index);
   return true;
 }
 
-void Copies::ReportEarly(size_t at) {
-  auto& batch = backend_->batches[at];
+void Copies::ReportEarly(size_t index) {
+  auto& batch = backend_->batches[index];
   stream_.RunUntil(batch.after);
   delayed_.insert(delayed_.end(), batch.ops.begin(), batch.ops.end());
   batch.state = CopyState::kDone;

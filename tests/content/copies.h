@@ -34,9 +34,9 @@ class Copies {
   bool idle() const { return engine_->jobs_under_way() == 0; }
 
  private:
-  void AdvanceBatch(size_t at);
-  bool IsStuck(size_t at);
-  void ReportEarly(size_t at);
+  void AdvanceBatch(size_t index);
+  bool IsStuck(size_t index);
+  void ReportEarly(size_t index);
   void RunDelayedCopies();
   bool Chance(int percent) { return std::uniform_int_distribution<int>(0, 99)(random_) < percent; }
 

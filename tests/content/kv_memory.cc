@@ -25,16 +25,16 @@ uint64_t CellCode(size_t group, uint64_t prefix, int64_t cell_of_state) {
 }
 
 void WriteCell(std::span<std::byte> cell, uint64_t code) {
-  for (size_t at = 0; at < cell.size(); at += sizeof(code)) {
-    const uint64_t word = Mix(code + at);
-    std::memcpy(&cell[at], &word, sizeof(word));
+  for (size_t offset = 0; offset < cell.size(); offset += sizeof(code)) {
+    const uint64_t word = Mix(code + offset);
+    std::memcpy(&cell[offset], &word, sizeof(word));
   }
 }
 
 bool CellHolds(std::span<const std::byte> cell, uint64_t code) {
-  for (size_t at = 0; at < cell.size(); at += sizeof(code)) {
-    const uint64_t word = Mix(code + at);
-    if (std::memcmp(&cell[at], &word, sizeof(word)) != 0) return false;
+  for (size_t offset = 0; offset < cell.size(); offset += sizeof(code)) {
+    const uint64_t word = Mix(code + offset);
+    if (std::memcmp(&cell[offset], &word, sizeof(word)) != 0) return false;
   }
   return true;
 }
@@ -74,16 +74,16 @@ size_t KvMemory::CellOffset(size_t group, int64_t cell) const {
 }
 
 size_t KvMemory::CellOffsetInWhole(size_t group, int64_t cell) const {
-  const size_t at = CellOffset(group, cell);
+  const size_t offset = CellOffset(group, cell);
   const size_t row_bytes = groups_[group].row_bytes;
-  return at / row_bytes * row_bytes_ + at % row_bytes;
+  return offset / row_bytes * row_bytes_ + offset % row_bytes;
 }
 
 std::span<std::byte> KvMemory::Cell(size_t group, BlockId block, int64_t cell) const {
-  const size_t at = CellOffsetInWhole(group, cell);
-  const size_t row = at / row_bytes_;
+  const size_t offset = CellOffsetInWhole(group, cell);
+  const size_t row = offset / row_bytes_;
   const size_t pitch = num_blocks_ * row_bytes_;
-  return {&memory_[row * pitch + block.value * row_bytes_ + at % row_bytes_],
+  return {&memory_[row * pitch + block.value * row_bytes_ + offset % row_bytes_],
           groups_[group].cell_bytes};
 }
 

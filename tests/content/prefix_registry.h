@@ -32,9 +32,9 @@ class PrefixRegistry {
   // fewer if the prefix is shorter, and none if the digest is unknown.
   std::vector<uint64_t> Last(const Digest& digest, int64_t tokens) const {
     std::vector<uint64_t> backwards;
-    for (auto at = units_.find(digest.low64()); at != units_.end();
-         at = units_.find(at->second.parent)) {
-      for (auto code = at->second.codes.rbegin(); code != at->second.codes.rend(); ++code) {
+    for (auto unit = units_.find(digest.low64()); unit != units_.end();
+         unit = units_.find(unit->second.parent)) {
+      for (auto code = unit->second.codes.rbegin(); code != unit->second.codes.rend(); ++code) {
         if (tokens-- > 0) backwards.push_back(*code);
       }
       if (tokens <= 0) break;

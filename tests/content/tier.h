@@ -72,7 +72,7 @@ class Tier {
   // nullopt: the number is not known yet. The caller must call again in a later step.
   virtual std::optional<int64_t> Match(const Request& request, int64_t local_tokens,
                                        int64_t now_ms) = 0;
-  // False: the tier loads nothing.
+  // False: the tier refuses the load.
   virtual bool AfterAlloc(const Request& request, int64_t external_tokens) = 0;
   virtual void Preempt(const Request& request) = 0;
   // True: the engine must keep the request's blocks until its load arrives.

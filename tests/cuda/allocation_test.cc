@@ -22,31 +22,31 @@ size_t g_bytes_of_the_fake = 0;
 
 // Excludes the allocations of the fake driver's functions from the count of the backend.
 template <auto kMember, typename... Arguments>
-CUresult CallApart(Arguments... arguments) {
+CUresult CallUncounted(Arguments... arguments) {
   const size_t before = wire::AllocatedBytes();
   const CUresult result = (g_fake->*kMember)(arguments...);
   g_bytes_of_the_fake += wire::AllocatedBytes() - before;
   return result;
 }
 template <auto kMember, typename... Arguments>
-void SetApart(DriverApi& api, CUresult (*DriverApi::*)(Arguments...)) {
-  if (api.*kMember != nullptr) api.*kMember = &CallApart<kMember, Arguments...>;
+void SetUncounted(DriverApi& api, CUresult (*DriverApi::*)(Arguments...)) {
+  if (api.*kMember != nullptr) api.*kMember = &CallUncounted<kMember, Arguments...>;
 }
 
-DriverApi Apart(const DriverApi& fake) {
+DriverApi WithUncountedCalls(const DriverApi& fake) {
   g_fake = &fake;
   DriverApi api = fake;
-#define SET_APART(member, function) SetApart<&DriverApi::member>(api, &DriverApi::member);
-  KVCAST_DRIVER_FUNCTIONS(SET_APART)
-#undef SET_APART
-  SetApart<&DriverApi::MemcpyBatchAsync13000>(api, &DriverApi::MemcpyBatchAsync13000);
-  SetApart<&DriverApi::MemcpyBatchAsync12080>(api, &DriverApi::MemcpyBatchAsync12080);
-  SetApart<&DriverApi::Memcpy3DBatchAsync13000>(api, &DriverApi::Memcpy3DBatchAsync13000);
-  SetApart<&DriverApi::Memcpy3DBatchAsync12080>(api, &DriverApi::Memcpy3DBatchAsync12080);
+#define SET_UNCOUNTED(member, function) SetUncounted<&DriverApi::member>(api, &DriverApi::member);
+  KVCAST_DRIVER_FUNCTIONS(SET_UNCOUNTED)
+#undef SET_UNCOUNTED
+  SetUncounted<&DriverApi::MemcpyBatchAsync13000>(api, &DriverApi::MemcpyBatchAsync13000);
+  SetUncounted<&DriverApi::MemcpyBatchAsync12080>(api, &DriverApi::MemcpyBatchAsync12080);
+  SetUncounted<&DriverApi::Memcpy3DBatchAsync13000>(api, &DriverApi::Memcpy3DBatchAsync13000);
+  SetUncounted<&DriverApi::Memcpy3DBatchAsync12080>(api, &DriverApi::Memcpy3DBatchAsync12080);
   return api;
 }
 
-size_t BackendsBytes() { return wire::AllocatedBytes() - g_bytes_of_the_fake; }
+size_t BackendBytes() { return wire::AllocatedBytes() - g_bytes_of_the_fake; }
 
 struct Case {
   const char* name;
@@ -77,7 +77,7 @@ std::vector<CopyOp> Ops(CopyDirection direction, std::byte* gpu, std::byte* host
 TEST_P(CudaAllocationTest, AfterBatchesOfAllSizesNoBatchAllocates) {
   constexpr size_t kPool = size_t{16} << 20;
   FakeDriver driver({.version = GetParam().version});
-  const DriverApi api = Apart(driver.api());
+  const DriverApi api = WithUncountedCalls(driver.api());
   CudaDevice device = Device::Open(api, 0).value();
   const CudaMemory gpu = CudaMemory::Create(device, kPool).value();
   const PinnedPool host = PinnedPool::Create(device, {.bytes = kPool, .threads = 1}).value();
@@ -105,9 +105,9 @@ TEST_P(CudaAllocationTest, AfterBatchesOfAllSizesNoBatchAllocates) {
     }
   };
   for (int i = 0; i < 3; ++i) round();
-  const size_t before = BackendsBytes();
+  const size_t before = BackendBytes();
   for (int i = 0; i < 20; ++i) round();
-  EXPECT_EQ(BackendsBytes(), before);
+  EXPECT_EQ(BackendBytes(), before);
   EXPECT_TRUE(driver.faults.empty());
 }
 

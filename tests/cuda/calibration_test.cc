@@ -19,6 +19,7 @@ using testing::FakeDriver;
 
 constexpr size_t kKiB = 1024;
 
+// Times are in seconds, rates in bytes per second.
 struct Machine {
   double link = 55e9;
   double start = 9e-6;
@@ -69,7 +70,7 @@ TEST(Calibration, FindsTheCostsOfTheMachine) {
   ExpectClose(costs->kernel_per_piece, 1024 / machine.kernel_link);
 }
 
-TEST(Calibration, TakesAsFewMultiprocessorsAsFillTheLink) {
+TEST(Calibration, UsesTheFewestMultiprocessorsThatFillTheLink) {
   Machine machine;
   EXPECT_EQ(Calibrate({}, machine.Measure())->kernel_blocks, 4);
   machine.block = 30e9;

@@ -16,7 +16,7 @@ using kvcast::testing::kLoad;
 using kvcast::testing::kStore;
 using testing::FakeDriver;
 using testing::FakeGpu;
-using testing::RunOn;
+using testing::RunOp;
 
 constexpr size_t kPage = 4096;
 constexpr size_t kPool = 64 * kPage;
@@ -48,8 +48,8 @@ class CopyEngineTest : public ::testing::TestWithParam<Form> {
     counts_ = {};
     return engine.Enqueue(direction, ops, options, descriptors_, stream_, counts_);
   }
-  std::byte* gpu(size_t at) const { return fake_.gpu->base() + at; }
-  std::byte* host(size_t at) const { return fake_.host->base() + at; }
+  std::byte* gpu(size_t offset) const { return fake_.gpu->base() + offset; }
+  std::byte* host(size_t offset) const { return fake_.host->base() + offset; }
 
   FakeGpu fake_{kPool, kPool, {.version = GetParam().version}};
   CUstream stream_;

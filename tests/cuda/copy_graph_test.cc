@@ -12,7 +12,7 @@ namespace {
 
 using testing::FakeGpu;
 using ::testing::IsEmpty;
-using testing::RunOn;
+using testing::RunOp;
 
 constexpr size_t kPool = 1 << 20;
 constexpr size_t kBlock = 4096;
@@ -44,14 +44,14 @@ TEST_P(CopyGraphTest, ALaunchRunsTheCopiesThatItsNodesHaveAtTheLaunch) {
   auto gpu = fake.GpuBytes();
   auto host = fake.HostBytes();
   const auto expect = [&](const std::vector<CopyOp>& ops) {
-    const auto of = [&](const std::byte* address) {
+    const auto expected_address = [&](const std::byte* address) {
       return fake.host->Contains(address) ? host.data() + (address - fake.host->base())
                                           : gpu.data() + (address - fake.gpu->base());
     };
     for (CopyOp op : ops) {
-      op.src = of(op.src);
-      op.dst = of(op.dst);
-      RunOn(op);
+      op.src = expected_address(op.src);
+      op.dst = expected_address(op.dst);
+      RunOp(op);
     }
   };
   ASSERT_TRUE(graph->Launch(stream->get()).ok());
@@ -69,7 +69,7 @@ TEST_P(CopyGraphTest, ALaunchRunsTheCopiesThatItsNodesHaveAtTheLaunch) {
   EXPECT_THAT(fake.driver.faults, IsEmpty());
 }
 
-TEST_P(CopyGraphTest, NothingIsKeptOfWhatFails) {
+TEST_P(CopyGraphTest, AFailedCreateLeavesNoGraph) {
   for (const char* const call :
        {"cuGraphCreate", "cuGraphAddMemcpyNode", "cuGraphInstantiateWithFlags"}) {
     FakeGpu fake(kPool, kPool);
@@ -81,7 +81,7 @@ TEST_P(CopyGraphTest, NothingIsKeptOfWhatFails) {
   }
 }
 
-TEST_P(CopyGraphTest, ErrorsOfABoundNodeAndOfALaunchAreReturned) {
+TEST_P(CopyGraphTest, ErrorsOfARebindAndOfALaunchAreReturned) {
   FakeGpu fake(kPool, kPool);
   const std::vector<CopyOp> ops = Copies(fake, GetParam(), 1);
   {

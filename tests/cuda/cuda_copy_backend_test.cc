@@ -46,17 +46,18 @@ class World {
     EXPECT_THAT(fake.driver.faults, IsEmpty());
   }
 
-  std::byte* gpu(size_t at) const { return fake.gpu->base() + at; }
-  std::byte* host(size_t at) const { return fake.host->base() + at; }
+  std::byte* gpu(size_t offset) const { return fake.gpu->base() + offset; }
+  std::byte* host(size_t offset) const { return fake.host->base() + offset; }
   CopyTicket Submit(CopyDirection direction, const std::vector<CopyOp>& ops,
                     CUevent after = nullptr) {
     const auto ticket = backend->Submit(direction, ops, after);
     EXPECT_TRUE(ticket.ok()) << ticket.status().ToString();
     return *ticket;
   }
-  CopyOp Op(CopyDirection direction, size_t gpu_at, size_t host_at, size_t bytes = kBlock) const {
-    return direction == kLoad ? CopyOp{host(host_at), gpu(gpu_at), bytes, 0, 0, 1}
-                              : CopyOp{gpu(gpu_at), host(host_at), bytes, 0, 0, 1};
+  CopyOp Op(CopyDirection direction, size_t gpu_offset, size_t host_offset,
+            size_t bytes = kBlock) const {
+    return direction == kLoad ? CopyOp{host(host_offset), gpu(gpu_offset), bytes, 0, 0, 1}
+                              : CopyOp{gpu(gpu_offset), host(host_offset), bytes, 0, 0, 1};
   }
 
   FakeGpu fake;
@@ -64,7 +65,7 @@ class World {
   CUstream compute;
 };
 
-CudaCopyConfig By(CudaCopyPath path, size_t staging_bytes = 1 << 20) {
+CudaCopyConfig ForcePath(CudaCopyPath path, size_t staging_bytes = 1 << 20) {
   CudaCopyConfig config;
   config.load_path = path;
   config.store_path = path;
@@ -108,7 +109,7 @@ class CudaCopyPathTest : public ::testing::TestWithParam<Case> {};
 TEST_P(CudaCopyPathTest, CopiesEveryByteAndChangesNoOtherByte) {
   std::mt19937 random(11);
   for (int round = 0; round < 12; ++round) {
-    World world(By(GetParam().path), GetParam().options, GetParam().registration_bytes);
+    World world(ForcePath(GetParam().path), GetParam().options, GetParam().registration_bytes);
     // Several batches are in flight before the first batch runs.
     world.fake.driver.runs_by_itself = false;
     auto gpu = world.fake.GpuBytes();
@@ -125,7 +126,7 @@ TEST_P(CudaCopyPathTest, CopiesEveryByteAndChangesNoOtherByte) {
         };
         op.src = place(op.src);
         op.dst = place(op.dst);
-        testing::RunOn(op);
+        testing::RunOp(op);
       }
       tickets.push_back(world.Submit(direction, ops));
     }
@@ -147,9 +148,9 @@ TEST_P(CudaCopyPathTest, CopiesEveryByteAndChangesNoOtherByte) {
   }
 }
 
-TEST_P(CudaCopyPathTest, AStoreReadsWhatWasComputedBeforeItsEvent) {
+TEST_P(CudaCopyPathTest, AStoreReadsTheBytesComputedBeforeItsEvent) {
   for (const bool waits : {true, false}) {
-    World world(By(GetParam().path), GetParam().options);
+    World world(ForcePath(GetParam().path), GetParam().options);
     world.fake.driver.Do(world.compute,
                          [&] { std::fill_n(world.gpu(kBlock), kBlock, std::byte{77}); });
     const CUevent computed = world.fake.driver.RecordNewEvent(world.compute);
@@ -162,9 +163,9 @@ TEST_P(CudaCopyPathTest, AStoreReadsWhatWasComputedBeforeItsEvent) {
   }
 }
 
-TEST_P(CudaCopyPathTest, ALoadWritesAfterWhatReadsTheBlockBeforeItsEvent) {
+TEST_P(CudaCopyPathTest, ALoadWritesAfterTheReadsThatPrecedeItsEvent) {
   for (const bool waits : {true, false}) {
-    World world(By(GetParam().path), GetParam().options);
+    World world(ForcePath(GetParam().path), GetParam().options);
     const std::byte old = *world.gpu(kBlock);
     ASSERT_NE(old, *world.host(0));
     std::byte seen{};
@@ -179,9 +180,9 @@ TEST_P(CudaCopyPathTest, ALoadWritesAfterWhatReadsTheBlockBeforeItsEvent) {
   }
 }
 
-TEST_P(CudaCopyPathTest, AHeldBackStreamSeesWhatWasLoaded) {
+TEST_P(CudaCopyPathTest, AHeldBackStreamSeesTheLoadedBytes) {
   for (const bool held_back : {true, false}) {
-    World world(By(GetParam().path), GetParam().options);
+    World world(ForcePath(GetParam().path), GetParam().options);
     world.fake.driver.runs_by_itself = false;
     const CopyTicket ticket = world.Submit(kLoad, {world.Op(kLoad, kBlock, 0)});
     if (held_back) {
@@ -205,7 +206,7 @@ TEST_P(CudaCopyPathTest, AHeldBackStreamSeesWhatWasLoaded) {
 }
 
 TEST_P(CudaCopyPathTest, ABatchIsDoneWhenItsBytesHaveArrived) {
-  World world(By(GetParam().path), GetParam().options);
+  World world(ForcePath(GetParam().path), GetParam().options);
   world.fake.driver.runs_by_itself = false;
   const CopyTicket ticket = world.Submit(kLoad, {world.Op(kLoad, kBlock, 0)});
   CopyState state = world.backend->Poll(ticket);
@@ -223,11 +224,11 @@ TEST_P(CudaCopyPathTest, ABatchIsDoneWhenItsBytesHaveArrived) {
 
 TEST_P(CudaCopyPathTest, ABatchLargerThanTheRingsIsCopiedWhole) {
   for (const auto direction : {kLoad, kStore}) {
-    World world(By(GetParam().path, 512 << 10), GetParam().options);
+    World world(ForcePath(GetParam().path, 512 << 10), GetParam().options);
     world.fake.driver.runs_by_itself = false;
     std::vector<CopyOp> ops;
-    for (size_t at = 0; at + 150'000 <= kPoolBytes; at += 150'000) {
-      ops.push_back(world.Op(direction, at, kPoolBytes - 150'000 - at, 149'999));
+    for (size_t offset = 0; offset + 150'000 <= kPoolBytes; offset += 150'000) {
+      ops.push_back(world.Op(direction, offset, kPoolBytes - 150'000 - offset, 149'999));
     }
     const CopyTicket ticket = world.Submit(direction, ops);
     EXPECT_EQ(world.backend->Wait(ticket), CopyState::kDone);
@@ -238,7 +239,7 @@ TEST_P(CudaCopyPathTest, ABatchLargerThanTheRingsIsCopiedWhole) {
 }
 
 TEST_P(CudaCopyPathTest, ABatchThatStartsOnlyInPartHasFailedAndLeavesNoWork) {
-  World world(By(GetParam().path), GetParam().options);
+  World world(ForcePath(GetParam().path), GetParam().options);
   const bool kernel = GetParam().path == CudaCopyPath::kKernel;
   // The first call succeeds, so copies are in flight when the second call fails.
   const std::vector<CopyOp> ops = {world.Op(kStore, 0, 0, 100), world.Op(kStore, 8192, 8192, 5000)};
@@ -281,7 +282,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(CudaCopyBackend, UsesTheKernelWithBulkCopiesIfTheGpuHasBulkCopies) {
   for (const int capability : {80, 90}) {
-    World world(By(CudaCopyPath::kKernel), {.compute_capability = capability});
+    World world(ForcePath(CudaCopyPath::kKernel), {.compute_capability = capability});
     world.backend->Wait(world.Submit(kLoad, {world.Op(kLoad, 0, 0, 32768)}));
     ASSERT_EQ(world.fake.driver.launches.size(), 1u);
     const auto& launch = world.fake.driver.launches[0];
@@ -295,8 +296,8 @@ TEST(CudaCopyBackend, UsesTheKernelWithBulkCopiesIfTheGpuHasBulkCopies) {
   }
 }
 
-TEST(CudaCopyBackend, ALaunchIsShort) {
-  World world(By(CudaCopyPath::kKernel));
+TEST(CudaCopyBackend, ALargeBatchIsSplitIntoSeveralLaunches) {
+  World world(ForcePath(CudaCopyPath::kKernel));
   // The ops copy the same megabyte many times. The test counts launches, not bytes.
   std::vector<CopyOp> ops(100, world.Op(kLoad, 0, 0, 1 << 20));
   world.backend->Wait(world.Submit(kLoad, ops));
@@ -305,7 +306,7 @@ TEST(CudaCopyBackend, ALaunchIsShort) {
 }
 
 TEST(CudaCopyBackend, TablesOfRunningLaunchesAreNotOverwritten) {
-  World world(By(CudaCopyPath::kKernel));
+  World world(ForcePath(CudaCopyPath::kKernel));
   world.fake.driver.runs_by_itself = false;
   // A table of 131,072 pieces takes more than half of the ring. Each batch has its own bytes.
   constexpr size_t kPieces = 131'072;
@@ -314,21 +315,21 @@ TEST(CudaCopyBackend, TablesOfRunningLaunchesAreNotOverwritten) {
   for (size_t batch = 0; batch < 3; ++batch) {
     std::vector<CopyOp> ops;
     for (size_t i = 0; i < kPieces; ++i) {
-      const size_t at = (batch * kPieces + i) * kBytes;
-      ops.push_back(world.Op(kLoad, at, kPoolBytes - kBytes - at, kBytes));
+      const size_t offset = (batch * kPieces + i) * kBytes;
+      ops.push_back(world.Op(kLoad, offset, kPoolBytes - kBytes - offset, kBytes));
     }
     tickets.push_back(world.Submit(kLoad, ops));
   }
   for (const CopyTicket ticket : tickets) EXPECT_EQ(world.backend->Wait(ticket), CopyState::kDone);
-  for (size_t at = 0; at < 3 * kPieces * kBytes; at += kBytes) {
-    const std::byte* const from = world.host(kPoolBytes - kBytes - at);
-    ASSERT_TRUE(std::equal(from, from + kBytes, world.gpu(at))) << at;
+  for (size_t offset = 0; offset < 3 * kPieces * kBytes; offset += kBytes) {
+    const std::byte* const from = world.host(kPoolBytes - kBytes - offset);
+    ASSERT_TRUE(std::equal(from, from + kBytes, world.gpu(offset))) << offset;
   }
   EXPECT_GT(world.backend->stats().loads.table_waits, 0u);
 }
 
 TEST(CudaCopyBackend, TablesOfRunningLaunchesAreNotOverwrittenAfterABatchWithoutLaunches) {
-  World world(By(CudaCopyPath::kStaged));
+  World world(ForcePath(CudaCopyPath::kStaged));
   world.fake.driver.runs_by_itself = false;
   const CopyTicket staged = world.Submit(kLoad, {world.Op(kLoad, 0, 0)});
   // The rows are apart in host memory, so the copy engine copies them.
@@ -338,13 +339,14 @@ TEST(CudaCopyBackend, TablesOfRunningLaunchesAreNotOverwrittenAfterABatchWithout
   const CopyTicket next = world.Submit(kLoad, {world.Op(kLoad, 128 << 10, 128 << 10)});
   EXPECT_EQ(world.backend->Wait(staged), CopyState::kDone);
   EXPECT_EQ(world.backend->Wait(next), CopyState::kDone);
-  for (const size_t at : {0, 128 << 10}) {
-    EXPECT_TRUE(std::equal(world.host(at), world.host(at + kBlock), world.gpu(at))) << at;
+  for (const size_t offset : {0, 128 << 10}) {
+    EXPECT_TRUE(std::equal(world.host(offset), world.host(offset + kBlock), world.gpu(offset)))
+        << offset;
   }
 }
 
 TEST(CudaCopyBackend, SourcesAreReadEarlyOnlyIfNoOtherWorkCanWriteThem) {
-  CudaCopyConfig config = By(CudaCopyPath::kCopyEngine);
+  CudaCopyConfig config = ForcePath(CudaCopyPath::kCopyEngine);
   config.unordered_loads = true;
   World world(config);
   const CUevent event = world.fake.driver.RecordNewEvent(world.compute);
@@ -359,7 +361,7 @@ TEST(CudaCopyBackend, SourcesAreReadEarlyOnlyIfNoOtherWorkCanWriteThem) {
 }
 
 TEST(CudaCopyBackend, OverlapIsRequestedOnlyForSmallFragments) {
-  CudaCopyConfig config = By(CudaCopyPath::kCopyEngine);
+  CudaCopyConfig config = ForcePath(CudaCopyPath::kCopyEngine);
   config.prefer_overlap = true;
   World world(config);
   world.backend->Wait(world.Submit(kLoad, {world.Op(kLoad, 0, 0, 128 << 10)}));
@@ -385,7 +387,7 @@ TEST(CudaCopyBackend, TheSizeOfAFragmentDecidesItsPath) {
 }
 
 TEST(CudaCopyBackend, StagedCopiesOfOneRunAreOneDescriptor) {
-  World world(By(CudaCopyPath::kStaged));
+  World world(ForcePath(CudaCopyPath::kStaged));
   // 16 layers of 4 KiB, 20 KiB apart on the GPU.
   const CopyOp op{world.host(0), world.gpu(0), 4096, 4096, 20480, 16};
   EXPECT_EQ(world.backend->Wait(world.Submit(kLoad, {op})), CopyState::kDone);
@@ -412,8 +414,8 @@ TEST(CudaCopyBackend, CopiesNothingIfTheWaitForTheEventFails) {
   EXPECT_TRUE(world.fake.HostBytes() == before);
 }
 
-TEST(CudaCopyBackend, AfterAFailedWaitForTheQueueAllBatchesFail) {
-  World world(By(CudaCopyPath::kCopyEngine));
+TEST(CudaCopyBackend, AfterAFailedStreamSynchronizeAllBatchesFail) {
+  World world(ForcePath(CudaCopyPath::kCopyEngine));
   world.fake.driver.runs_by_itself = false;
   const CopyTicket before = world.Submit(kLoad, {world.Op(kLoad, 0, 0)});
   world.fake.driver.FailCall("cuMemcpyBatchAsync", CUDA_ERROR_INVALID_VALUE);
@@ -458,7 +460,7 @@ TEST(CudaCopyBackend, TheDestructorReleasesAllResources) {
     const CudaDevice device = driver.Open();
     const auto host = PinnedPool::Create(device, {.bytes = kPoolBytes, .threads = 1}).value();
     const auto gpu = CudaMemory::Create(device, kPoolBytes).value();
-    CudaCopyConfig config = By(CudaCopyPath::kStaged);
+    CudaCopyConfig config = ForcePath(CudaCopyPath::kStaged);
     config.host = &host;
     auto backend = CudaCopyBackend::Create(device, config);
     ASSERT_TRUE(backend.ok());
@@ -531,8 +533,8 @@ TEST(CudaCopyBackend, BadConfigurationsAreNamed) {
   EXPECT_EQ(error_of({}, false), "host: is null");
   EXPECT_EQ(error_of({.kernel_margin = -1}), "kernel_margin: must not be negative");
   EXPECT_EQ(error_of({.kernel_blocks = 1025}), "kernel_blocks: must be in 0..1024");
-  EXPECT_EQ(error_of(By(CudaCopyPath::kStaged, 0)), "staging_bytes: is 0");
-  EXPECT_EQ(error_of(By(CudaCopyPath::kKernel, 1000)),
+  EXPECT_EQ(error_of(ForcePath(CudaCopyPath::kStaged, 0)), "staging_bytes: is 0");
+  EXPECT_EQ(error_of(ForcePath(CudaCopyPath::kKernel, 1000)),
             "staging_bytes: must be 0 or at least 512 KiB");
 }
 
@@ -579,9 +581,9 @@ TEST(CudaCopyBackend, RunsTheJobsOfTheTransferEngine) {
        engine->stats().loads.jobs == 1 ? std::vector{0, 1} : std::vector<int>{}) {
     for (size_t block = 1; block < kBlocks; ++block) {
       for (size_t row = 0; row < 4; ++row) {
-        const size_t at = group == 0 ? row * 4096 * kBlocks + block * 4096
-                                     : 16384 * kBlocks + block * 16384 + row * 4096;
-        ASSERT_TRUE(std::equal(&before[at], &before[at] + 4096, &after[at])) << block;
+        const size_t offset = group == 0 ? row * 4096 * kBlocks + block * 4096
+                                         : 16384 * kBlocks + block * 16384 + row * 4096;
+        ASSERT_TRUE(std::equal(&before[offset], &before[offset] + 4096, &after[offset])) << block;
       }
     }
   }

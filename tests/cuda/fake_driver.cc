@@ -31,7 +31,7 @@ constexpr const char* kFunctionNames[] = {kRingKernel,
                                           "tool_fill",
                                           "tool_check"};
 
-#define ENTER_ANYWHERE(name)                                                                  \
+#define ENTER_WITHOUT_CONTEXT(name)                                                           \
   const std::lock_guard lock(FakeDriver::Get().calls);                                        \
   if (const CUresult entered = FakeDriver::Get().Enter(name, false); entered != CUDA_SUCCESS) \
   return entered
@@ -100,7 +100,7 @@ void FillDevices(DriverApi& api) {
     return CUDA_SUCCESS;
   };
   api.CtxSetCurrent = [](CUcontext context) -> CUresult {
-    ENTER_ANYWHERE("cuCtxSetCurrent");
+    ENTER_WITHOUT_CONTEXT("cuCtxSetCurrent");
     g_current = context;
     return CUDA_SUCCESS;
   };
@@ -330,7 +330,7 @@ void* LookUp(const char* name, int version) {
 }
 
 // True if two of the ranges [first, first + second) overlap.
-bool AnyMeet(std::vector<std::pair<uintptr_t, size_t>> ranges) {
+bool AnyOverlap(std::vector<std::pair<uintptr_t, size_t>> ranges) {
   std::sort(ranges.begin(), ranges.end());
   for (size_t i = 1; i < ranges.size(); ++i) {
     if (ranges[i - 1].first + ranges[i - 1].second > ranges[i].first) return true;
@@ -361,7 +361,7 @@ CudaDevice FakeDriver::Open() {
   return std::move(device).value();
 }
 
-void FakeDriver::Fault(const std::string& what) { faults.push_back(what); }
+void FakeDriver::Fault(const std::string& fault) { faults.push_back(fault); }
 
 CUresult FakeDriver::Enter(const char* function, bool needs_context) {
   cpu_time += costs.call;
@@ -513,10 +513,10 @@ CUresult FakeDriver::Synchronize(Stream& stream) {
 }
 
 // Calls `copy` when the copies run.
-CUresult FakeDriver::Copies(const Batch& batch, std::function<size_t()> copy, double submit,
-                            double seconds, CUstream stream) {
+CUresult FakeDriver::EnqueueCopies(const Batch& batch, std::function<size_t()> copy,
+                                   double submit_seconds, double seconds, CUstream stream) {
   batches.push_back(batch);
-  cpu_time += submit;
+  cpu_time += submit_seconds;
   StreamOf(stream).items.push_back(
       {.run = [copy = std::move(copy)] { copy(); }, .seconds = seconds, .issued = cpu_time});
   return CUDA_SUCCESS;
@@ -540,7 +540,7 @@ CUresult FakeDriver::CopyBatch(const char* call, CUdeviceptr* dsts, CUdeviceptr*
     written.emplace_back(dsts[i], sizes[i]);
     total += sizes[i];
   }
-  if (AnyMeet(std::move(written))) Fault("copies of a batch write the same bytes");
+  if (AnyOverlap(std::move(written))) Fault("copies of a batch write the same bytes");
   const auto copy = [=, this]() -> size_t {
     for (size_t i = 0; i < count && !loses_batches; ++i) {
       if (!IsCopyable(dsts[i], sizes[i]) || !IsCopyable(srcs[i], sizes[i])) {
@@ -551,9 +551,9 @@ CUresult FakeDriver::CopyBatch(const char* call, CUdeviceptr* dsts, CUdeviceptr*
     }
     return total;
   };
-  return Copies({call, count, attributes[0].srcAccessOrder, attributes[0].flags}, copy,
-                static_cast<double>(count) * costs.copy, static_cast<double>(total) / costs.link,
-                stream);
+  return EnqueueCopies({call, count, attributes[0].srcAccessOrder, attributes[0].flags}, copy,
+                       static_cast<double>(count) * costs.copy,
+                       static_cast<double>(total) / costs.link, stream);
 }
 
 CUresult FakeDriver::CopyRows(const char* call, size_t count, CUDA_MEMCPY3D_BATCH_OP* ops,
@@ -590,10 +590,10 @@ CUresult FakeDriver::CopyRows(const char* call, size_t count, CUDA_MEMCPY3D_BATC
     }
     return total;
   };
-  return Copies({call, count, ops[0].srcAccessOrder, ops[0].flags}, copy,
-                static_cast<double>(count) * costs.copy,
-                static_cast<double>(total) / costs.link + static_cast<double>(rows) * costs.row,
-                stream);
+  return EnqueueCopies(
+      {call, count, ops[0].srcAccessOrder, ops[0].flags}, copy,
+      static_cast<double>(count) * costs.copy,
+      static_cast<double>(total) / costs.link + static_cast<double>(rows) * costs.row, stream);
 }
 
 CUresult FakeDriver::CopyOne(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream) {
@@ -602,8 +602,8 @@ CUresult FakeDriver::CopyOne(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUs
     std::memcpy(reinterpret_cast<void*>(dst), reinterpret_cast<void*>(src), bytes);
     return bytes;
   };
-  return Copies({"cuMemcpyAsync", 1, CU_MEMCPY_SRC_ACCESS_ORDER_STREAM, 0}, copy, 0,
-                static_cast<double>(bytes) / costs.link, stream);
+  return EnqueueCopies({"cuMemcpyAsync", 1, CU_MEMCPY_SRC_ACCESS_ORDER_STREAM, 0}, copy, 0,
+                       static_cast<double>(bytes) / costs.link, stream);
 }
 
 CUresult FakeDriver::LaunchCopy(const std::string& kernel, unsigned blocks, unsigned threads,
@@ -650,19 +650,20 @@ CUresult FakeDriver::LaunchTool(const std::string& kernel, unsigned blocks, CUst
   if (kernel == "tool_fill" || kernel == "tool_check") {
     const auto value = [&](int i) { return *static_cast<uint64_t*>(arguments[i]); };
     const uint64_t bytes = value(2);
-    const uint64_t wrong = kernel == "tool_check" ? value(3) : 0;
+    const uint64_t wrong_flags = kernel == "tool_check" ? value(3) : 0;
     const uint64_t places = value(0);
     const uint64_t words = value(1);
-    run = [=, this] { RunOnBlocks(places, words, bytes, wrong, blocks); };
+    run = [=, this] { FillOrCheckBlocks(places, words, bytes, wrong_flags, blocks); };
   }
   StreamOf(stream).items.push_back(
       {.run = std::move(run), .seconds = kSeconds, .issued = cpu_time});
   return CUDA_SUCCESS;
 }
 
-// `wrong` == 0: fills the blocks. Otherwise checks them, and sets the flag of each wrong block.
-void FakeDriver::RunOnBlocks(uint64_t places, uint64_t words, uint64_t bytes, uint64_t wrong,
-                             unsigned blocks) {
+// `wrong_flags` == 0: fills the blocks. Otherwise checks them, and sets the flag of each wrong
+// block.
+void FakeDriver::FillOrCheckBlocks(uint64_t places, uint64_t words, uint64_t bytes,
+                                   uint64_t wrong_flags, unsigned blocks) {
   const size_t list_bytes = blocks * sizeof(uint64_t);
   const auto* const place = reinterpret_cast<const uint64_t*>(KernelMemory(places, list_bytes));
   const auto* const word = reinterpret_cast<const uint64_t*>(KernelMemory(words, list_bytes));
@@ -672,11 +673,11 @@ void FakeDriver::RunOnBlocks(uint64_t places, uint64_t words, uint64_t bytes, ui
     if (block == nullptr) return;
     for (uint64_t at = 0; at < bytes; at += 8) {
       const uint64_t want = word[i] + at;
-      if (wrong == 0) {
+      if (wrong_flags == 0) {
         std::memcpy(block + at, &want, 8);
       } else if (std::memcmp(block + at, &want, 8) != 0) {
         const uint32_t one = 1;
-        std::memcpy(KernelMemory(wrong + i * sizeof(one), sizeof(one)), &one, sizeof(one));
+        std::memcpy(KernelMemory(wrong_flags + i * sizeof(one), sizeof(one)), &one, sizeof(one));
       }
     }
   }

@@ -120,16 +120,16 @@ class FakeDriver {
   // The members below implement the functions of the table.
   struct Stream;
   struct Event {
-    uint64_t recorded = 0;
-    uint64_t reached = 0;
-    double time = 0;
+    uint64_t recorded = 0;  // number of records
+    uint64_t reached = 0;   // number of the latest record that its stream has reached
+    double time = 0;        // in seconds
     bool timing = false;
     Stream* stream = nullptr;  // of the latest record
   };
   struct Item {
     std::function<void()> run;
     double seconds = 0;
-    double issued = 0;
+    double issued = 0;  // cpu_time at the call, in seconds
     Event* wait_for = nullptr;
     uint64_t generation = 0;
     Event* record = nullptr;
@@ -153,8 +153,8 @@ class FakeDriver {
   using Graph = std::vector<Node>;
   CUresult SetNode(const CUDA_MEMCPY3D& copy, CUcontext context, Node& node);
   CUresult LaunchGraph(const Graph& graph, CUstream stream);
-  CUresult Copies(const Batch& batch, std::function<size_t()> copy, double submit, double seconds,
-                  CUstream stream);
+  CUresult EnqueueCopies(const Batch& batch, std::function<size_t()> copy, double submit_seconds,
+                         double seconds, CUstream stream);
   CUresult CopyBatch(const char* call, CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes,
                      size_t count, CUmemcpyAttributes* attributes, size_t* starts,
                      size_t num_attributes, size_t* failed, CUstream stream);
@@ -165,8 +165,8 @@ class FakeDriver {
                       CUstream stream, void** arguments);
   CUresult LaunchTool(const std::string& kernel, unsigned blocks, CUstream stream,
                       void** arguments);
-  void RunOnBlocks(uint64_t places, uint64_t words, uint64_t bytes, uint64_t wrong,
-                   unsigned blocks);
+  void FillOrCheckBlocks(uint64_t places, uint64_t words, uint64_t bytes, uint64_t wrong_flags,
+                         unsigned blocks);
   void RunPieces(const Launch& launch, const uint64_t* src, const uint64_t* dst,
                  const uint32_t* bytes);
   CUresult Synchronize(Stream& stream);
@@ -175,12 +175,12 @@ class FakeDriver {
   // kernel may not access the memory.
   bool IsCopyable(uintptr_t address, size_t bytes) const;
   std::byte* KernelMemory(uintptr_t address, size_t bytes);
-  void Fault(const std::string& what);
+  void Fault(const std::string& fault);
 
   const FakeOptions options;
   double cpu_time = 0;
   std::set<Stream*> streams;
-  std::set<Event*> events;     // after BreakDown, EventDestroy fails, so its event stays
+  std::set<Event*> events;     // after BreakDown, EventDestroy fails, so the event stays
   std::recursive_mutex calls;  // calls from any thread run one at a time
 
  private:

@@ -76,9 +76,9 @@ CUresult FakeDriver::SetNode(const CUDA_MEMCPY3D& copy, CUcontext context, Node&
   node = {place(copy.dstMemoryType, copy.dstHost, copy.dstDevice),
           place(copy.srcMemoryType, copy.srcHost, copy.srcDevice), copy.WidthInBytes};
   const bool flat = copy.Height == 1 && copy.Depth == 1 && copy.WidthInBytes > 0;
-  const bool found = IsCopyable(node.dst, node.bytes) && IsCopyable(node.src, node.bytes) &&
+  const bool valid = IsCopyable(node.dst, node.bytes) && IsCopyable(node.src, node.bytes) &&
                      is_of(copy.dstMemoryType, node.dst) && is_of(copy.srcMemoryType, node.src);
-  return flat && found && context == kContext ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return flat && valid && context == kContext ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 // Runs the copies that the nodes have at the launch.
@@ -91,8 +91,8 @@ CUresult FakeDriver::LaunchGraph(const Graph& graph, CUstream stream) {
     }
     return total;
   };
-  return Copies({"cuGraphLaunch", graph.size(), 0, 0}, copy, 0,
-                static_cast<double>(total) / costs.link, stream);
+  return EnqueueCopies({"cuGraphLaunch", graph.size(), 0, 0}, copy, 0,
+                       static_cast<double>(total) / costs.link, stream);
 }
 
 }  // namespace kvcast::cuda::testing

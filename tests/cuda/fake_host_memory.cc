@@ -101,9 +101,9 @@ void FillHostMemory(DriverApi& api) {
   api.MemFreeHost = [](void* address) -> CUresult {
     ENTER("cuMemFreeHost");
     FakeDriver& driver = FakeDriver::Get();
-    const auto at = reinterpret_cast<uintptr_t>(address);
-    if (driver.host_memory.erase(at) == 0) return CUDA_ERROR_INVALID_VALUE;
-    driver.registrations.erase(at);
+    const auto base = reinterpret_cast<uintptr_t>(address);
+    if (driver.host_memory.erase(base) == 0) return CUDA_ERROR_INVALID_VALUE;
+    driver.registrations.erase(base);
     return CUDA_SUCCESS;
   };
 }
@@ -118,13 +118,13 @@ CUresult FakeDriver::SetAccess(uintptr_t address, size_t bytes, const CUmemAcces
                                size_t count) {
   const auto it = mappings.find(address);
   if (it == mappings.end() || it->second != bytes) return CUDA_ERROR_INVALID_VALUE;
-  const auto lets_in = [&](CUmemLocationType type) {
+  const auto allows = [&](CUmemLocationType type) {
     return std::any_of(access, access + count, [&](const CUmemAccessDesc& one) {
       return one.location.type == type && one.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     });
   };
-  if (!lets_in(CU_MEM_LOCATION_TYPE_DEVICE)) Fault("the GPU cannot reach mapped memory");
-  if (!lets_in(CU_MEM_LOCATION_TYPE_HOST_NUMA)) Fault("the CPU cannot reach mapped memory");
+  if (!allows(CU_MEM_LOCATION_TYPE_DEVICE)) Fault("the GPU cannot reach mapped memory");
+  if (!allows(CU_MEM_LOCATION_TYPE_HOST_NUMA)) Fault("the CPU cannot reach mapped memory");
   return Register(reinterpret_cast<void*>(address), bytes);
 }
 

@@ -66,12 +66,12 @@ TEST(CopyShape, CountsCopiesRowsBytesAndRunsInHostMemory) {
   EXPECT_FALSE(shape.one_host_run_each);
 }
 
-TEST(PathChooser, LargeFragmentsGoByTheCopyEngine) {
+TEST(PathChooser, LargeFragmentsUseTheCopyEngine) {
   EXPECT_EQ(ChoiceOf(Costs(), Runs(64, 64 * kKibibyte)), kEngine);
   EXPECT_EQ(ChoiceOf(Costs(), Runs(2, 2048 * kKibibyte)), kEngine);
 }
 
-TEST(PathChooser, SmallFragmentsGoByTheKernel) {
+TEST(PathChooser, SmallFragmentsUseTheKernel) {
   EXPECT_EQ(ChoiceOf(Costs(), Runs(512, 4 * kKibibyte)), kKernel);
   EXPECT_EQ(ChoiceOf(Costs(), Runs(512, 8 * kKibibyte)), kKernel);
 }
@@ -105,7 +105,7 @@ TEST(PathChooser, LayersAreStagedIfTheyAreAdjacentInHostMemory) {
   EXPECT_EQ(ChoiceOf(costs, apart), kKernel);
 }
 
-TEST(PathChooser, RowsAsOneDescriptorSaveTheKernel) {
+TEST(PathChooser, TheCopyEngineIsChosenIfRowsAsOneDescriptorAreCheaper) {
   CudaCopyCosts costs = Costs();
   costs.kernel_rate = 25e9;
   EXPECT_FALSE(RowsAsOneIsCheaper(costs, Layers(64, 64, 4 * kKibibyte)));

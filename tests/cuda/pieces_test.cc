@@ -33,7 +33,7 @@ TEST(Pieces, UnalignedHeadAndTailAreSeparatePieces) {
   EXPECT_EQ(unaligned.bytes, (std::vector<uint32_t>{8, 12}));
 }
 
-TEST(Pieces, RowsThatNeverAlignOnBothSidesAreOdd) {
+TEST(Pieces, RowsThatNeverAlignOnBothSidesAreUnaligned) {
   Pieces aligned, unaligned;
   CutIntoPieces(Rows(20'000, 0, 0, 1), 1000, 2000, aligned, unaligned);
   EXPECT_EQ(aligned.size(), 0u);
@@ -64,12 +64,12 @@ TEST(Pieces, EachByteIsCopiedOnceToTheRightAddress) {
     ASSERT_EQ(by_dst.size(), aligned.size() + unaligned.size());
     auto it = by_dst.begin();
     for (uint32_t row = 0; row < rows; ++row) {
-      for (size_t at = 0; at < row_bytes; ++it) {
+      for (size_t offset = 0; offset < row_bytes; ++it) {
         ASSERT_NE(it, by_dst.end());
-        ASSERT_EQ(it->first, dst + row * op.dst_pitch + at);
-        ASSERT_EQ(it->second.first, src + row * op.src_pitch + at);
-        at += it->second.second;
-        ASSERT_LE(at, row_bytes);
+        ASSERT_EQ(it->first, dst + row * op.dst_pitch + offset);
+        ASSERT_EQ(it->second.first, src + row * op.src_pitch + offset);
+        offset += it->second.second;
+        ASSERT_LE(offset, row_bytes);
       }
     }
     ASSERT_EQ(it, by_dst.end());

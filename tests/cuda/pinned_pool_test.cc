@@ -35,10 +35,10 @@ TEST(PinnedPool, TheGpuHasAnAddressOfItsOwn) {
   FakeDriver driver;
   const auto pool = PinnedPool::Create(driver.Open(), Small(8 * kPageBytes));
   ASSERT_TRUE(pool.ok());
-  const std::byte* const place = pool->base() + 5 * kPageBytes + 7;
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(pool->DeviceAddress(place)),
-            reinterpret_cast<uintptr_t>(place) + FakeDriver::kAlias);
-  EXPECT_TRUE(pool->Contains(place));
+  const std::byte* const address = pool->base() + 5 * kPageBytes + 7;
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(pool->DeviceAddress(address)),
+            reinterpret_cast<uintptr_t>(address) + FakeDriver::kAlias);
+  EXPECT_TRUE(pool->Contains(address));
   EXPECT_FALSE(pool->Contains(pool->base() + 8 * kPageBytes));
 }
 
@@ -51,9 +51,10 @@ TEST(PinnedPool, PartsAreRegisteredOneByOne) {
     ASSERT_TRUE(pool.ok());
     ASSERT_EQ(driver.registrations.size(), 3u);
     EXPECT_EQ(driver.registrations.rbegin()->second, 2 * kPageBytes);
-    for (const size_t at : {size_t{0}, 4 * kPageBytes - 1, 4 * kPageBytes, 10 * kPageBytes - 1}) {
-      EXPECT_EQ(reinterpret_cast<uintptr_t>(pool->DeviceAddress(pool->base() + at)),
-                reinterpret_cast<uintptr_t>(pool->base() + at) + FakeDriver::kAlias);
+    for (const size_t offset :
+         {size_t{0}, 4 * kPageBytes - 1, 4 * kPageBytes, 10 * kPageBytes - 1}) {
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(pool->DeviceAddress(pool->base() + offset)),
+                reinterpret_cast<uintptr_t>(pool->base() + offset) + FakeDriver::kAlias);
     }
   }
   EXPECT_TRUE(driver.registrations.empty());
@@ -82,7 +83,7 @@ TEST(PinnedPool, LiesOnTheNodeNextToTheGpu) {
   EXPECT_TRUE(PinnedPool::Create(driver.Open(), config).ok());
 }
 
-TEST(PinnedPool, AnAddressThatTheDriverDoesNotReturnIsAnError) {
+TEST(PinnedPool, AFailureToGetTheGpuAddressIsAnError) {
   FakeDriver driver;
   driver.FailCall("cuMemHostGetDevicePointer", CUDA_ERROR_INVALID_VALUE);
   EXPECT_FALSE(PinnedPool::Create(driver.Open(), Small(kPageBytes)).ok());

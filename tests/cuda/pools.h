@@ -46,7 +46,7 @@ class FakeGpu {
 };
 
 // Copies bytes by the definition of CopyOp.
-inline void RunOn(const CopyOp& op) {
+inline void RunOp(const CopyOp& op) {
   for (uint32_t row = 0; row < op.rows; ++row) {
     std::memcpy(op.dst + row * op.dst_pitch, op.src + row * op.src_pitch, op.row_bytes);
   }

@@ -29,7 +29,7 @@ TEST(TableRing, ReusesReleasedSpace) {
   EXPECT_EQ(ring.Take(1), std::nullopt);
 }
 
-TEST(TableRing, AnEmptyRingHasRoomForAllOfItself) {
+TEST(TableRing, AnEmptyRingHasRoomForATableOfItsFullSize) {
   TableRing ring(100);
   ring.Take(70);
   ring.Release(ring.position());
@@ -49,12 +49,12 @@ TEST(TableRing, NoTwoTablesOverlap) {
   int refused = 0;
   for (int step = 0; step < 100'000; ++step) {
     const size_t bytes = 1 + random() % 300;
-    if (const auto at = ring.Take(bytes)) {
-      ASSERT_LE(*at + bytes, kBytes);
+    if (const auto offset = ring.Take(bytes)) {
+      ASSERT_LE(*offset + bytes, kBytes);
       for (const Table& table : taken) {
-        ASSERT_TRUE(*at + bytes <= table.begin || *at >= table.end);
+        ASSERT_TRUE(*offset + bytes <= table.begin || *offset >= table.end);
       }
-      taken.push_back({*at, *at + bytes, ring.position()});
+      taken.push_back({*offset, *offset + bytes, ring.position()});
     } else {
       ++refused;
       ASSERT_FALSE(taken.empty());

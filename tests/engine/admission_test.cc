@@ -86,14 +86,14 @@ TEST(Admission, KeepsTheWatermarkFreeIfRequested) {
   EXPECT_TRUE(engine.Allocate(request, {.new_tokens = 8 * 16, .apply_watermark = true}));
 }
 
-TEST(Admission, LeavesReservedBlocksAlone) {
+TEST(Admission, DoesNotAllocateReservedBlocks) {
   TestEngine engine(Config({Full()}, 11));
   CacheRequest request = Request("0", Tokens(160));
   EXPECT_FALSE(engine.Allocate(request, {.new_tokens = 96, .reserved_blocks = 5}));
   EXPECT_TRUE(engine.Allocate(request, {.new_tokens = 80, .reserved_blocks = 5}));
 }
 
-TEST(Admission, ARefusedStepStillReleasesWhatTheWindowLeftBehind) {
+TEST(Admission, ARefusedStepStillReleasesTheBlocksBeforeTheWindow) {
   TestEngine engine(Config({Window(16)}, 11));
   CacheRequest request = Request("0", Tokens(400));
   ASSERT_TRUE(engine.Allocate(request, {.new_tokens = 96}));
@@ -118,7 +118,7 @@ struct OneManager {
 
 // SWA with cap 4, block size 2, and 4, 8, 12, 16 tokens. Without apply_admission_cap, the predicted
 // demand equals the allocation at every step.
-TEST(Admission, PredictsWhatTheAllocatorTakes) {
+TEST(Admission, PredictsTheNumberOfBlocksThatTheAllocatorTakes) {
   OneManager window(Window(4, 2), 4);
   for (const int64_t tokens : {4, 8, 12, 16}) {
     const SlotDemand demand{.tokens = tokens, .main_tokens = tokens};
@@ -144,7 +144,7 @@ TEST(Admission, FreeHitsAreTakenFromTheQueueAndNullOnesAreNot) {
 
 // With one evictable hit and 2 needed blocks the demand is 2, the allocator takes 1, and the table
 // has 2 blocks.
-TEST(Admission, TheAllocatorTakesTheDemandLessTheFreeHits) {
+TEST(Admission, TheAllocatorTakesTheDemandMinusTheFreeHits) {
   OneManager full(Full(2));
   std::vector<BlockId> hits;
   full.pool.Allocate(1, hits);
@@ -158,7 +158,7 @@ TEST(Admission, TheAllocatorTakesTheDemandLessTheFreeHits) {
   EXPECT_EQ(full.manager->table(kSlot).size(), 2u);
 }
 
-TEST(Admission, SinkLayersReserveTheirBlocksForGood) {
+TEST(Admission, SinkLayersReserveTheirBlocksPermanently) {
   GroupSpec sink = Full();
   sink.kind = SpecKind::kSinkFullAttention;
   sink.sink_tokens = 32;

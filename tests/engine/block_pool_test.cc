@@ -116,7 +116,7 @@ TEST(BlockPool, ResetIsRefusedWhileABlockIsInUse) {
   EXPECT_TRUE(pool.CheckInvariants().ok());
 }
 
-TEST(BlockPool, CachedBlocksCanBeFreedToBeTakenNext) {
+TEST(BlockPool, BlocksThatAreFreedToTheHeadAreTakenNext) {
   BlockPool pool(Pool(6, 4));
   const CacheRequest request = HashedRequest(8, 4);
   const auto table = Allocated(pool, 2);

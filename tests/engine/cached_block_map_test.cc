@@ -49,7 +49,7 @@ TEST(CachedBlockMap, GroupsHaveKeysOfTheirOwn) {
   EXPECT_EQ(map.Find(Key(1, 1)), std::nullopt);
 }
 
-TEST(CachedBlockMap, ABlockLosesItsPrimaryKeyFirstAndItsAliasesWithIt) {
+TEST(CachedBlockMap, RemovingABlockRemovesItsPrimaryKeyAndThenItsAliases) {
   CachedBlockMap map(10);
   map.Insert(Key(1), BlockId(7), 64);
   map.Insert(Key(2), BlockId(7), 48);

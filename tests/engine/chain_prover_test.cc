@@ -62,7 +62,7 @@ void ExpectOwnStores(const CacheConfig& config, const EventOptions& options,
   ASSERT_EQ(answer.events.size(), prompts.size());
   EXPECT_EQ(std::get<BlockStored>(answer.events[0]),
             OwnStore(config, options, algorithm, prompts[0], group));
-  // An engine whose blocks are hash units publishes the other stores.
+  // The other stores are those of an engine whose block size is one hash unit.
   CacheConfig of_units = Config({Full(unit)}, config.num_blocks);
   of_units.chain_form = config.chain_form;
   for (size_t i = 1; i < prompts.size(); ++i) {

@@ -24,10 +24,10 @@ BlockHash Hash(const CacheRequest& request, size_t index) {
 Bitmap Mask(std::initializer_list<bool> kept) {
   Bitmap mask;
   mask.Resize(static_cast<int64_t>(kept.size()));
-  int64_t at = 0;
+  int64_t position = 0;
   for (const bool keep : kept) {
-    if (keep) mask.Set(at);
-    ++at;
+    if (keep) mask.Set(position);
+    ++position;
   }
   return mask;
 }
@@ -84,8 +84,8 @@ TEST(ExactSpans, EachRunOfNeighboursIsAnEventWithItsOwnParentTokensAndOffset) {
   const auto events = TakeEvents(pool);
   ASSERT_EQ(Kinds(events), "SSS");
   const std::vector<TokenId> tokens = Tokens(24);
-  const auto expect = [&](size_t at, size_t begin, size_t end) {
-    const auto& event = std::get<BlockStored>(events[at]);
+  const auto expect = [&](size_t event_index, size_t begin, size_t end) {
+    const auto& event = std::get<BlockStored>(events[event_index]);
     std::vector<BlockHash> hashes;
     for (size_t i = begin; i < end; ++i) hashes.push_back(Hash(request, i));
     EXPECT_EQ(event.block_hashes, hashes);

@@ -61,7 +61,7 @@ TEST(FreeBlockQueue, IsWalkedFromTheHeadOrFromAnyBlockInIt) {
   EXPECT_EQ(queue.Next(std::nullopt), std::nullopt);
 }
 
-TEST(FreeBlockQueue, SurvivesBeingEmptied) {
+TEST(FreeBlockQueue, CanBeFilledAgainAfterItWasEmpty) {
   FreeBlockQueue queue(2);
   queue.Remove(BlockId(1));
   queue.Remove(BlockId(0));

@@ -166,7 +166,7 @@ TEST_F(WillNotReturn, ABlockWithNewContentIsNoLongerAdopted) {
   EXPECT_EQ(Evicted(), expected);
 }
 
-TEST_F(WillNotReturn, APreemptedRequestComesBack) {
+TEST_F(WillNotReturn, TheHintHasNoEffectIfTheRequestIsPreempted) {
   Run("old", 0, 64);
   CacheRequest hinted = Request("hinted", Tokens(64, 1000));
   hinted.will_not_return_after = 0;

@@ -21,7 +21,7 @@ class FullAndTwoWindows : public ::testing::Test {
 };
 
 // The second request hits ([1,2,3],[0,6,7],[0,10,11]) and gets the new blocks [13], [14], [15].
-TEST_F(FullAndTwoWindows, WindowsServeTheirLastBlocksAlone) {
+TEST_F(FullAndTwoWindows, AHitNeedsOnlyTheLastBlocksOfAWindow) {
   EXPECT_EQ(ToIds(engine_.Lookup(second_).blocks), (IdLists{{1, 2, 3}, {0, 6, 7}, {0, 10, 11}}));
   EXPECT_EQ(engine_.Start(second_), (IdLists{{13}, {14}, {15}}));
 }
@@ -53,7 +53,7 @@ TEST(CacheManagerGroups, OutsidePrefixCachingAreRefused) {
 }
 
 // After the eviction of h0 in the SWA groups the hit has 3 blocks.
-TEST_F(FullAndTwoWindows, AnEvictedBlockOutsideTheWindowCostsNothing) {
+TEST_F(FullAndTwoWindows, AnEvictedBlockOutsideTheWindowDoesNotShortenTheHit) {
   engine_.Evict(5);
   engine_.Evict(9);
   EXPECT_EQ(HitBlocks(), 3);
@@ -66,7 +66,7 @@ TEST_F(FullAndTwoWindows, FullAttentionNeedsItsFirstBlock) {
 }
 
 // After the eviction of h2 in any single group the hit has 2 blocks.
-TEST_F(FullAndTwoWindows, TheLastBlockOfAnySingleGroupCostsOneBlock) {
+TEST_F(FullAndTwoWindows, WithoutTheLastBlockOfAnyGroupTheHitIsOneBlockShorter) {
   for (const uint32_t block : {3u, 7u, 11u}) {
     TestEngine engine(Config({Full(), Window(32), Window(32)}, 21));
     CacheRequest first = first_;
@@ -199,7 +199,7 @@ Ids CachedWindowBlocks(GroupSpec window, std::optional<int64_t> retention, int64
 // retention nil: {3,7}. SWA block size 16, window 32, 112 tokens: {0..5}. SWA block size 8, window
 // 8, 128 tokens, retention 64: {7,11,15}; retention 0: {11}. EAGLE, 127 tokens, retention 0:
 // {11,12} up to 2026-08, and in later releases the blocks one unit of the grid before.
-TEST(MixedBlockSizes, WindowsCacheOnlyWhatAHitOnTheGridCanUse) {
+TEST(MixedBlockSizes, WindowsCacheOnlyBlocksThatAHitOnTheGridCanUse) {
   EXPECT_EQ(CachedWindowBlocks(Window(8, 8), std::nullopt, 64), (Ids{3, 7}));
   EXPECT_EQ(CachedWindowBlocks(Window(32, 16), std::nullopt, 112), (Ids{0, 1, 2, 3, 4, 5}));
   EXPECT_EQ(CachedWindowBlocks(Window(8, 8), 64, 128), (Ids{7, 11, 15}));
@@ -263,7 +263,7 @@ TEST(Retention, AWindowAloneKeepsItsCheckpointsAndTheReplayBoundary) {
 
 // Two requests share 4 blocks (SWA, retention 0). If the second request does not pin the shared
 // boundary, a third request hits 0 tokens, otherwise 64 tokens.
-TEST(SharedPrefixBoundary, PinsWhatOneGroupHasAndAnotherLacks) {
+TEST(SharedPrefixBoundary, PinsThePrefixThatOneGroupHasAndAnotherLacks) {
   for (const bool pinned : {false, true}) {
     CacheConfig config = Config({Full(), Window(16)}, 100);
     config.retention_interval = 0;

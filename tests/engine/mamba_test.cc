@@ -190,7 +190,7 @@ TEST_F(PartialTail, ARequestThatGoesOnInsideASharedBlockGetsACopy) {
 }
 
 // The owner of the entry continues and overwrites its state block, so the entry moves to a copy.
-TEST_F(PartialTail, TheOwnersEntryMovesToACopySilently) {
+TEST_F(PartialTail, TheOwnersEntryMovesToACopyWithoutAnEvent) {
   CacheRequest first = Request("0", Tokens(100));
   Prefill(engine_, first, {64, 96});
   const Ids before = engine_.Table(first, 1);
@@ -208,7 +208,7 @@ TEST_F(PartialTail, TheOwnersEntryMovesToACopySilently) {
   EXPECT_TRUE(engine_.cache().CheckInvariants().ok());
 }
 
-TEST_F(PartialTail, EnginesBeforeJune2026CacheNoneInsideABlock) {
+TEST_F(PartialTail, EnginesBeforeJune2026CacheNoPrefixThatEndsInsideABlock) {
   for (const EngineRules rules : {EngineRules::kV021, EngineRules::kMain2026May}) {
     CacheConfig config = Blocks64Hashes16();
     config.rules = rules;
@@ -223,7 +223,7 @@ TEST_F(PartialTail, EnginesBeforeJune2026CacheNoneInsideABlock) {
 
 // Multi-module MTP recomputes the last 3 tokens, so cached tokens lag 3 tokens behind the state.
 // When the 2 tokens of the prompt are cached, no block holds their state any more.
-TEST_F(PartialTail, IsNotCachedOnceTheStateHasGoneOn) {
+TEST_F(PartialTail, IsNotCachedAfterTheStateHasMovedOn) {
   CacheConfig config = Config({Eagle(Full(4)), Eagle(Mamba(MambaMode::kAlign, 4))}, 60);
   config.hash_block_size = 2;
   config.mtp_lookahead_tokens = 4;

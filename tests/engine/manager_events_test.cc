@@ -29,7 +29,7 @@ TEST(ManagerEvents, OneStoredEventForAllBlocksOfAStep) {
 
 // A request is freed, and the same tokens are computed without a lookup (k = 2, 3, 10): k
 // BlockRemoved events of one hash each, then one BlockStored. A reset sends AllBlocksCleared last.
-TEST(ManagerEvents, TakingBlocksAgainRemovesEachBeforeTheyAreStored) {
+TEST(ManagerEvents, ReallocatedBlocksAreRemovedBeforeTheyAreStoredAgain) {
   for (const size_t k : {2u, 3u, 10u}) {
     TestEngine engine(Config({Full()}, static_cast<int64_t>(k) + 1));
     CacheRequest request = Request("0", Tokens(16 * static_cast<int64_t>(k)));

@@ -32,8 +32,8 @@ CacheConfig AnyConfig(Random& random) {
   for (int64_t i = 0; i < count; ++i) config.groups.push_back(AnyGroup(random, hash_block_size));
   for (GroupSpec& group : config.groups) {
     if (group.kind == SpecKind::kMamba) group.speculative_blocks = Pick(random, 0, 2);
-    const bool can = group.kind != SpecKind::kChunkedLocalAttention;
-    group.eagle = can && Pick(random, 0, 3) == 0;
+    const bool can_be_eagle = group.kind != SpecKind::kChunkedLocalAttention;
+    group.eagle = can_be_eagle && Pick(random, 0, 3) == 0;
   }
   if (count > 1) config.hash_block_size = hash_block_size;
   config.num_blocks = Pick(random, 40, 120);
@@ -59,13 +59,13 @@ class EventCounter {
     std::erase_if(copies_, [](const auto& entry) { return entry.second == 0; });
   }
   void ExpectEqual(const CacheManager& cache) const {
-    std::map<std::pair<int64_t, uint64_t>, int64_t> truth;
+    std::map<std::pair<int64_t, uint64_t>, int64_t> expected;
     for (uint32_t group = 0; group < cache.config().groups.size(); ++group) {
       for (const CachedKey& key : cache.CachedKeys(GroupIdx(group))) {
-        truth[{group, key.digest.low64()}] = key.copies;
+        expected[{group, key.digest.low64()}] = key.copies;
       }
     }
-    EXPECT_EQ(copies_, truth);
+    EXPECT_EQ(copies_, expected);
   }
 
  private:
@@ -111,7 +111,7 @@ class Traffic {
     if (run.computed == known) run.request.tokens.push_back(Pick(random_, 0, 3));
     const auto total = static_cast<int64_t>(run.request.tokens.size());
     if (total > run.tokens_max) return false;
-    const int64_t step = Grid(run, std::min(total - run.computed, Pick(random_, 1, 64)));
+    const int64_t step = StepOnGrid(run, std::min(total - run.computed, Pick(random_, 1, 64)));
     if (!engine_.Allocate(run.request, {.computed_tokens = run.computed, .new_tokens = step})) {
       return false;  // preempted
     }
@@ -119,7 +119,7 @@ class Traffic {
     return true;
   }
   // A scheduler ends a step of a prompt on a block boundary, or on the prompt's last hash boundary.
-  int64_t Grid(const Running& run, int64_t step) const {
+  int64_t StepOnGrid(const Running& run, int64_t step) const {
     const int64_t prompt = run.request.prompt_tokens;
     const int64_t grid = engine_.config().scheduler_block_size;
     const int64_t hash_block_size = engine_.config().hash_block_size;
@@ -151,7 +151,7 @@ class Traffic {
     }
     run.computed = hit.tokens;
     AllocateArgs args;
-    args.new_tokens = Grid(run, std::min(total - hit.tokens, Pick(random_, 1, 64)));
+    args.new_tokens = StepOnGrid(run, std::min(total - hit.tokens, Pick(random_, 1, 64)));
     args.hit = &hit;
     args.full_sequence_must_fit = Pick(random_, 0, 1) == 0;
     if (!engine_.Allocate(run.request, args)) return;

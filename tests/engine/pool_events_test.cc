@@ -199,7 +199,7 @@ TEST(PoolEvents, AReportAnnouncesLeadingBlocksAgainAndChangesNothing) {
   EXPECT_TRUE(TakeEvents(pool).empty());
 }
 
-TEST(PoolEvents, ResetSendsAllBlocksClearedLastAndARefusedResetSendsNothing) {
+TEST(PoolEvents, ResetSendsAllBlocksClearedAndARefusedResetSendsNothing) {
   BlockPool pool(Pool(5, 4));
   const CacheRequest request = HashedRequest(4, 4);
   const auto table = Allocated(pool, 1);
@@ -212,7 +212,7 @@ TEST(PoolEvents, ResetSendsAllBlocksClearedLastAndARefusedResetSendsNothing) {
   OnlyEvent<AllBlocksCleared>(pool);
 }
 
-TEST(PoolEvents, MovingKeysToACopyIsSilent) {
+TEST(PoolEvents, MovingKeysToACopySendsNoEvent) {
   BlockPool pool(Pool(5, 4));
   const CacheRequest request = HashedRequest(4, 4);
   const auto table = Allocated(pool, 2);

@@ -15,10 +15,10 @@ namespace {
 
 // Returns the chunk ends of a prompt that is computed alone with `budget` tokens per step.
 std::vector<int64_t> Ends(const CacheConfig& config, int64_t prompt, int64_t budget,
-                          int64_t junction = 0, int64_t start = 0) {
+                          int64_t shared_prefix = 0, int64_t start = 0) {
   const PrefillSplit split(ValidateCacheConfig(config).value(), budget);
   CacheRequest request = Request("0", Tokens(prompt));
-  request.shared_prefix_boundary = junction;
+  request.shared_prefix_boundary = shared_prefix;
   std::vector<int64_t> ends;
   while (start < prompt && ends.size() < 100) {
     const int64_t left = prompt - start;
@@ -28,7 +28,7 @@ std::vector<int64_t> Ends(const CacheConfig& config, int64_t prompt, int64_t bud
   return ends;
 }
 
-using Ends_ = std::vector<int64_t>;
+using ChunkEnds = std::vector<int64_t>;
 
 CacheConfig MambaConfig(int64_t hash_block_size) {
   CacheConfig config = Config({Full(64), Mamba(MambaMode::kAlign, 64)}, 100);
@@ -36,62 +36,62 @@ CacheConfig MambaConfig(int64_t hash_block_size) {
   return config;
 }
 
-TEST(PrefillSplit, AttentionTakesChunksAsTheyCome) {
+TEST(PrefillSplit, ChunksOfAttentionAloneEndAtTheBudget) {
   const CacheConfig config = Config({Full(16), Window(64, 16)}, 100);
-  EXPECT_EQ(Ends(config, 250, 100), (Ends_{100, 200, 250}));
+  EXPECT_EQ(Ends(config, 250, 100), (ChunkEnds{100, 200, 250}));
 }
 
 TEST(PrefillSplit, AStateIsKeptOnTheGridOfBlocks) {
-  EXPECT_EQ(Ends(MambaConfig(64), 250, 100), (Ends_{64, 128, 192, 250}));
+  EXPECT_EQ(Ends(MambaConfig(64), 250, 100), (ChunkEnds{64, 128, 192, 250}));
 }
 
 // A request of 256 tokens hits at most 255 tokens, so the state after 192 tokens is the last useful
 // state.
 TEST(PrefillSplit, StopsAtTheLastStateThatAReplayCanHit) {
   CacheConfig config = MambaConfig(64);
-  EXPECT_EQ(Ends(config, 256, 300), (Ends_{192, 256}));
+  EXPECT_EQ(Ends(config, 256, 300), (ChunkEnds{192, 256}));
   config.rules = EngineRules::kMain2026August;
-  EXPECT_EQ(Ends(config, 256, 300), (Ends_{256}));
-  EXPECT_EQ(Ends(config, 257, 300), (Ends_{256, 257}));
+  EXPECT_EQ(Ends(config, 256, 300), (ChunkEnds{256}));
+  EXPECT_EQ(Ends(config, 257, 300), (ChunkEnds{256, 257}));
 }
 
 TEST(PrefillSplit, StopsAtThePromptsLastHashBoundary) {
   CacheConfig config = MambaConfig(16);
-  EXPECT_EQ(Ends(config, 250, 300), (Ends_{192, 240, 250}));
-  EXPECT_EQ(Ends(config, 240, 300), (Ends_{192, 224, 240}));
+  EXPECT_EQ(Ends(config, 250, 300), (ChunkEnds{192, 240, 250}));
+  EXPECT_EQ(Ends(config, 240, 300), (ChunkEnds{192, 224, 240}));
   config.rules = EngineRules::kMain2026August;
-  EXPECT_EQ(Ends(config, 240, 300), (Ends_{192, 240}));
+  EXPECT_EQ(Ends(config, 240, 300), (ChunkEnds{192, 240}));
 }
 
 // If a group drops a hash unit for its draft head, its hits are one hash unit shorter.
 TEST(PrefillSplit, ADraftHeadMovesTheStopsDown) {
   CacheConfig config = MambaConfig(16);
   config.groups[0].eagle = true;
-  EXPECT_EQ(Ends(config, 250, 300), (Ends_{128, 224, 250}));
+  EXPECT_EQ(Ends(config, 250, 300), (ChunkEnds{128, 224, 250}));
 }
 
 // The hash of a block needs the tokens after the block.
 TEST(PrefillSplit, LookaheadMovesTheStopsDown) {
   CacheConfig config = MambaConfig(16);
   config.chain_form.lookahead = 3;
-  EXPECT_EQ(Ends(config, 242, 300), (Ends_{192, 224, 242}));
-  EXPECT_EQ(Ends(config, 243, 300), (Ends_{192, 240, 243}));
+  EXPECT_EQ(Ends(config, 242, 300), (ChunkEnds{192, 224, 242}));
+  EXPECT_EQ(Ends(config, 243, 300), (ChunkEnds{192, 240, 243}));
 }
 
 TEST(PrefillSplit, StopsAtTheEndOfASharedPrefix) {
   CacheConfig config = MambaConfig(16);
-  EXPECT_EQ(Ends(config, 450, 500, 150), (Ends_{128, 448, 450}));
+  EXPECT_EQ(Ends(config, 450, 500, 150), (ChunkEnds{128, 448, 450}));
   config.groups[0].eagle = true;
   config.mamba_shared_prefix_checkpoint = true;
-  EXPECT_EQ(Ends(config, 450, 500, 160), (Ends_{128, 160, 192, 384, 432, 448, 450}));
+  EXPECT_EQ(Ends(config, 450, 500, 160), (ChunkEnds{128, 160, 192, 384, 432, 448, 450}));
 }
 
 TEST(PrefillSplit, ABlockWiderThanAnyChunkIsFilledBySeveral) {
-  EXPECT_EQ(Ends(MambaConfig(64), 130, 40), (Ends_{40, 64, 104, 128, 130}));
+  EXPECT_EQ(Ends(MambaConfig(64), 130, 40), (ChunkEnds{40, 64, 104, 128, 130}));
 }
 
 // If the budget of a step does not reach the next stop, the request waits.
-TEST(PrefillSplit, AChunkThatReachesNoStateIsPutOff) {
+TEST(PrefillSplit, AChunkThatReachesNoStateIsDelayed) {
   const PrefillSplit split(ValidateCacheConfig(MambaConfig(64)).value(), 128);
   const CacheRequest request = Request("0", Tokens(250));
   EXPECT_EQ(split.ChunkTokens(request, 0, 40), 0);
@@ -103,7 +103,7 @@ TEST(PrefillSplit, ACheckpointInsideTheLastChunkNeedsNoStop) {
   CacheConfig config = MambaConfig(16);
   config.groups[1].prefill_checkpoint_blocks = 1;
   config.groups[1].prefill_checkpoint_alignment = 16;
-  EXPECT_EQ(Ends(config, 250, 300), (Ends_{250}));
+  EXPECT_EQ(Ends(config, 250, 300), (ChunkEnds{250}));
 }
 
 // A decode is not a prefill. The last token of a resumed request is not a prefill either.
@@ -120,8 +120,8 @@ TEST(PrefillSplit, DecodesAreNotSplit) {
 TEST(PrefillSplit, LeavesTheTokensThatADrafterOfSeveralModulesReads) {
   CacheConfig config = Config({Full(16)}, 100);
   config.mtp_lookahead_tokens = 3;
-  EXPECT_EQ(Ends(config, 102, 100), (Ends_{99, 102}));
-  EXPECT_EQ(Ends(config, 103, 100), (Ends_{100, 103}));
+  EXPECT_EQ(Ends(config, 102, 100), (ChunkEnds{99, 102}));
+  EXPECT_EQ(Ends(config, 103, 100), (ChunkEnds{100, 103}));
 }
 
 }  // namespace

@@ -252,7 +252,7 @@ TEST(PrefixCaching, LookaheadGetsSlotsButDraftsAreNotCached) {
 
 // The common prefix is the leading blocks that have one reference per running request. Only full
 // attention has a common prefix.
-TEST(PrefixCaching, CommonPrefixIsWhatAllRunningRequestsShare) {
+TEST(PrefixCaching, CommonPrefixIsThePrefixOfAllRunningRequests) {
   TestEngine engine(Config({Full(), Window(32)}, 40));
   CacheRequest req0 = Shared("0", 7, 1000);
   CacheRequest req1 = Shared("1", 7, 2000);

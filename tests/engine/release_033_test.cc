@@ -126,7 +126,7 @@ TEST(Release033, AHitThatWouldBeComputedAgainCompletelyDoesNotCount) {
   EXPECT_NE(engine.Table(second, 0)[0], engine.Table(first, 0)[0]);
 }
 
-TEST(Release033, ACircularBufferIsOneBlockForLife) {
+TEST(Release033, ACircularBufferKeepsItsOneBlock) {
   GroupSpec ring = {.kind = SpecKind::kCircularBuffer};
   ring.prefix_cacheable = false;
   TestEngine engine(Of033({Full(), ring}));

@@ -59,7 +59,7 @@ TEST(Retention, WindowAloneKeepsTheLastBlockOfEachSegment) {
   EXPECT_EQ(Kept({Window(16), 16, 0}, 16, {255}), (Ids{14}));
 }
 
-TEST(Retention, DenseWindowKeepsOnlyWhatAHitOnTheGridCanUse) {
+TEST(Retention, DenseWindowKeepsOnlyBlocksThatAHitOnTheGridCanUse) {
   EXPECT_EQ(Kept({Window(8, 8), 32, std::nullopt}, 8, {63}), (Ids{3, 7}));
   EXPECT_EQ(Kept({Window(32, 16), 32, std::nullopt}, 6, {111}), AllOf(6));
 }

@@ -29,7 +29,7 @@ namespace kvcast::engine {
 namespace {
 
 // Counts the heap allocations of one request without events: allocate, cache, free.
-int64_t AllocationsOfOneLife(TestEngine& engine, CacheRequest& request) {
+int64_t AllocationsOfOneRequest(TestEngine& engine, CacheRequest& request) {
   const int64_t before = heap_allocations;
   CacheManager& cache = engine.cache();
   const bool ok =
@@ -45,11 +45,11 @@ TEST(SteadyState, ALongRequestTakesNoMoreHeapThanAShortRequest) {
   CacheRequest small = Request("small", Tokens(16 * 4));
   CacheRequest large = Request("large", Tokens(16 * 1000, 100000));
   for (int warm_up = 0; warm_up < 3; ++warm_up) {
-    AllocationsOfOneLife(engine, small);
-    AllocationsOfOneLife(engine, large);
+    AllocationsOfOneRequest(engine, small);
+    AllocationsOfOneRequest(engine, large);
   }
-  EXPECT_LE(AllocationsOfOneLife(engine, small), 4);
-  EXPECT_LE(AllocationsOfOneLife(engine, large), 4);
+  EXPECT_LE(AllocationsOfOneRequest(engine, small), 4);
+  EXPECT_LE(AllocationsOfOneRequest(engine, large), 4);
 }
 
 }  // namespace

@@ -120,7 +120,7 @@ TEST(EventAggregator, AddOfAllMergesAnotherAggregator) {
   EXPECT_EQ(first.Common(), (Events{Stored(1), Stored(3)}));
 }
 
-TEST(EventAggregator, SurvivesBeingMoved) {
+TEST(EventAggregator, KeepsItsEventsWhenItIsMoved) {
   EventAggregator first = Aggregator(2);
   for (uint64_t i = 0; i < 100; ++i) first.Add(Events{Stored(i)});
   EventAggregator second = std::move(first);
@@ -144,10 +144,10 @@ TEST(EventAggregator, CountsLikeAListThatIsSearched) {
       }
       aggregator.Add(events);
       for (const Event& event : events) {
-        size_t at = 0;
-        while (at < list.size() && !(list[at].event == event)) ++at;
-        if (at == list.size()) list.push_back({event, 0});
-        ++list[at].count;
+        size_t index = 0;
+        while (index < list.size() && !(list[index].event == event)) ++index;
+        if (index == list.size()) list.push_back({event, 0});
+        ++list[index].count;
       }
       Events common;
       Events all;

@@ -31,7 +31,7 @@ BlockStored FullStore() {
   return stored;
 }
 
-TEST(Redact, LeavesWhatTheIndexNeeds) {
+TEST(Redact, KeepsTheFieldsThatTheIndexNeeds) {
   BlockRemoved removed;
   removed.block_hashes = {BlockHash::FromUnsigned(9)};
   EventBatch batch;

@@ -112,19 +112,19 @@ struct LogBridgeTest : LogTest {
     bridge->Step(0);
   }
   SourceState state() const { return subscriber->status(kWorker).state; }
-  void ExpectState(SourceState wanted, const std::string& what) {
+  void ExpectState(SourceState wanted, const std::string& phase) {
     EXPECT_TRUE(stream::Eventually([&] {
       bridge->Step(0);
       return state() == wanted;
-    })) << what
+    })) << phase
         << ": " << SourceStateName(state());
   }
-  void ExpectSynced(const std::string& what) {
+  void ExpectSynced(const std::string& phase) {
     const ResidencyTotals totals = relay->Status().Totals();
     EXPECT_TRUE(stream::Eventually([&] {
       Turn();
       return state() == SourceState::kSynced && sink->totals() == totals;
-    })) << what
+    })) << phase
         << ": " << SourceStateName(state());
   }
 
@@ -329,12 +329,12 @@ TEST_F(LogBridgeTest, AStateThatIsTooLargeIsFollowedWithoutDigests) {
   Claim(*writer);
   max_blocks = 20;
   Follow();
-  const auto expect_cleared = [&](const std::string& what) {
+  const auto expect_cleared = [&](const std::string& phase) {
     EXPECT_TRUE(stream::Eventually([&] {
       Turn();
       return state() == SourceState::kCleared &&
              subscriber->status(kWorker).next_seq == relay->Status().next_seq;
-    })) << what
+    })) << phase
         << ": " << SourceStateName(state());
     EXPECT_EQ(bridge->status().state, BridgeState::kFollowing);
   };
@@ -359,8 +359,8 @@ struct LargeLogTest : LogBridgeTest {
     batch.events.emplace_back(std::move(event));
     relay->Publish(batch);
   }
-  void FollowLargeState(uint64_t most) {
-    max_blocks = most;
+  void FollowLargeState(uint64_t limit) {
+    max_blocks = limit;
     relay->PublishMany(30);
     Claim(*writer);
     Follow();
@@ -415,7 +415,7 @@ TEST_F(LogBridgeTest, ABridgeThatLagsIsNeverSynced) {
   ExpectSynced("the batches arrive again");
 }
 
-TEST_F(LogBridgeTest, ARelayThatGoesOnWithTheStateIsNotNoticed) {
+TEST_F(LogBridgeTest, ASecondRelayWithTheSameStateCausesNoReset) {
   relay->PublishMany(30);
   Claim(*writer);
   Follow();

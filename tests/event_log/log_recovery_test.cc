@@ -23,21 +23,22 @@ struct LogRecoveryTest : LogTest {
     return next;
   }
   void Feed(LogReplica& replica) {
-    for (auto next = server.messages.upper_bound(read); next != server.messages.end(); ++next) {
-      read = next->first;
+    for (auto next = server.messages.upper_bound(last_read); next != server.messages.end();
+         ++next) {
+      last_read = next->first;
       replica.Apply(LogMessage(next->second));
     }
   }
 
   std::optional<EngineMark> mark;
-  uint64_t read = 0;
+  uint64_t last_read = 0;
 };
 
 TEST_F(LogRecoveryTest, ARelayGoesOnAndAReaderKeepsItsState) {
   for (const uint64_t snapshot_bytes : {uint64_t{2000}, uint64_t{1} << 20}) {
     server = MemoryServer();
     relay = std::make_unique<TestRelay>();
-    read = 0;
+    last_read = 0;
     auto writer = std::make_unique<TestWriter>(*relay, server, now, 1, snapshot_bytes);
     relay->PublishMany(20);
     Claim(*writer);
@@ -100,7 +101,7 @@ TEST_F(LogRecoveryTest, APublisherRefusesAStateThatContradictsItself) {
   EXPECT_EQ(Publisher::Create(config).status().code(), StatusCode::kInvalidArgument);
 }
 
-TEST_F(LogRecoveryTest, ARelayGoesOnWithoutTheBlocksOfALogThatAreTooMany) {
+TEST_F(LogRecoveryTest, ARelayGoesOnWithoutDigestsIfTheLogHasTooManyBlocks) {
   TestWriter writer(*relay, server, now);
   relay->PublishMany(30);
   Claim(writer);
@@ -119,7 +120,7 @@ TEST_F(LogRecoveryTest, ARelayGoesOnWithoutTheBlocksOfALogThatAreTooMany) {
   EXPECT_EQ(status->next_seq, relay->Status().next_seq);
 }
 
-TEST_F(LogRecoveryTest, ALogThatGivesNoMessagesHasNotEnded) {
+TEST_F(LogRecoveryTest, ALogThatReturnsNoMessagesIsUnavailable) {
   TestWriter writer(*relay, server, now);
   relay->PublishMany(5);
   Claim(writer);
@@ -132,7 +133,7 @@ TEST_F(LogRecoveryTest, ALogThatGivesNoMessagesHasNotEnded) {
   EXPECT_TRUE(*recovery);
   server.DeleteAll();
   recovery = ReadRecovery(log);
-  ASSERT_TRUE(recovery.ok()) << "messages that were deleted are not awaited";
+  ASSERT_TRUE(recovery.ok()) << "the reader must not wait for deleted messages";
   EXPECT_FALSE(*recovery);
 }
 

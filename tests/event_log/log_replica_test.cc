@@ -38,16 +38,17 @@ struct LogReplicaTest : LogTest {
     for (auto next = all.lower_bound(begin); next != all.end(); ++next) Apply(replica, next->first);
   }
   // If the replica is valid, it must have the state of the relay.
-  void ExpectTruth(const LogReplica& replica, const MirrorTarget& target, uint64_t begin) {
+  void ExpectRelayStateIfValid(const LogReplica& replica, const MirrorTarget& target,
+                               uint64_t begin) {
     if (!replica.valid()) return;
-    ++joined;
+    ++valid_replicas;
     EXPECT_EQ(replica.next(), relay->Status().next_seq) << begin;
     EXPECT_EQ(target.totals(), relay->Status().Totals()) << begin;
   }
 
   std::map<uint64_t, LogMessage> all;
   uint64_t retained = 0;  // the first position that the writer did not delete
-  int joined = 0;
+  int valid_replicas = 0;
 };
 
 // Whenever the messages before a position are deleted, a reader that begins there has the whole
@@ -62,9 +63,9 @@ TEST_F(LogReplicaTest, AReaderMayBeginAtEachMessage) {
       EXPECT_TRUE(replica.valid()) << begin;
     }
     EXPECT_FALSE(replica.lost()) << begin;
-    ExpectTruth(replica, target, begin);
+    ExpectRelayStateIfValid(replica, target, begin);
   }
-  EXPECT_GT(joined, 10);
+  EXPECT_GT(valid_replicas, 10);
 }
 
 // The first state is too large.
@@ -82,15 +83,15 @@ TEST_F(LogReplicaTest, TheNextSnapshotReplacesAStateThatWasTooLarge) {
   WriteLog();
   std::vector<LogMessage> messages;
   for (const auto& [position, message] : all) messages.push_back(message);
-  const auto is = [](RecordKind kind) {
+  const auto is_kind = [](RecordKind kind) {
     return [kind](const LogMessage& message) { return ParseRecord(message.header)->kind == kind; };
   };
   // Another writer could write batches before the end of the second snapshot.
-  const auto first_end = std::ranges::find_if(messages, is(RecordKind::kEnd));
-  const auto begin = std::find_if(first_end, messages.end(), is(RecordKind::kBegin));
-  const auto end = std::find_if(begin, messages.end(), is(RecordKind::kEnd));
-  const auto batch = std::find_if(end, messages.end(), is(RecordKind::kBatch));
-  // The first batch after the snapshot is in its state, and the second is not.
+  const auto first_end = std::ranges::find_if(messages, is_kind(RecordKind::kEnd));
+  const auto begin = std::find_if(first_end, messages.end(), is_kind(RecordKind::kBegin));
+  const auto end = std::find_if(begin, messages.end(), is_kind(RecordKind::kEnd));
+  const auto batch = std::find_if(end, messages.end(), is_kind(RecordKind::kBatch));
+  // The state of the snapshot includes the first of these batches, but not the second.
   ASSERT_GT(messages.end() - batch, 2);
   std::rotate(begin + 1, batch, batch + 2);
   SmallTarget target;
@@ -101,8 +102,8 @@ TEST_F(LogReplicaTest, TheNextSnapshotReplacesAStateThatWasTooLarge) {
   }
   EXPECT_EQ(target.begins, 2);
   EXPECT_EQ(replica.counters().gaps, 0u);
-  ExpectTruth(replica, target, 1);
-  EXPECT_EQ(joined, 1);
+  ExpectRelayStateIfValid(replica, target, 1);
+  EXPECT_EQ(valid_replicas, 1);
 }
 
 // Messages are deleted while a reader reads.
@@ -118,7 +119,7 @@ TEST_F(LogReplicaTest, AReaderThatMissesMessagesReadsAgain) {
       ApplyFrom(replica, retained);
     }
     EXPECT_TRUE(replica.valid()) << cut;
-    ExpectTruth(replica, target, cut);
+    ExpectRelayStateIfValid(replica, target, cut);
   }
 }
 
@@ -146,7 +147,7 @@ TEST_F(LogReplicaTest, BatchesThatArriveTwiceAreTakenOnce) {
     if (!ParseRecord(next->second.header)->more) Apply(replica, next->first);
   }
   ASSERT_TRUE(replica.valid());
-  ExpectTruth(replica, target, 0);
+  ExpectRelayStateIfValid(replica, target, 0);
 }
 
 TEST_F(LogReplicaTest, APartThatIsDamagedMakesTheSnapshotUnusable) {

@@ -13,9 +13,9 @@ namespace {
 using LogWriterTest = LogTest;
 
 std::optional<LogRecord> RecordAt(const MemoryServer& server, uint64_t position) {
-  const auto found = server.messages.find(position);
-  if (found == server.messages.end()) return std::nullopt;
-  return ParseRecord(found->second.header);
+  const auto it = server.messages.find(position);
+  if (it == server.messages.end()) return std::nullopt;
+  return ParseRecord(it->second.header);
 }
 
 TEST_F(LogWriterTest, TheLogHasTheStateOfTheRelay) {
@@ -108,7 +108,7 @@ TEST_F(LogWriterTest, SnapshotsBoundTheLog) {
 }
 
 // The server ends after each possible number of stored messages, and is started again.
-TEST_F(LogWriterTest, NothingIsLostOrTwiceIfTheServerEnds) {
+TEST_F(LogWriterTest, NoBatchIsLostOrRepeatedIfTheServerEnds) {
   for (size_t ends_after = 0; ends_after < 40; ++ends_after) {
     server = MemoryServer();
     relay = std::make_unique<TestRelay>();

@@ -113,23 +113,23 @@ struct LogTest : ::testing::Test {
     writer.Run();
   }
   // Expects that a reader that begins now gets the state of the relay.
-  void ExpectEqual(const std::string& what) {
+  void ExpectEqual(const std::string& phase) {
     MirrorTarget target;
     LogReplica replica(target);
     MemoryLog log(server);
     ReadAll(log, replica);
     const PublisherStatus status = relay->Status();
-    ASSERT_TRUE(replica.valid()) << what;
-    EXPECT_FALSE(replica.lost()) << what;
-    EXPECT_EQ(replica.epoch(), status.epoch) << what;
-    EXPECT_EQ(replica.next(), status.next_seq) << what;
-    EXPECT_EQ(target.known(), status.has_digests) << what;
+    ASSERT_TRUE(replica.valid()) << phase;
+    EXPECT_FALSE(replica.lost()) << phase;
+    EXPECT_EQ(replica.epoch(), status.epoch) << phase;
+    EXPECT_EQ(replica.next(), status.next_seq) << phase;
+    EXPECT_EQ(target.known(), status.has_digests) << phase;
     if (status.has_digests) {
-      EXPECT_EQ(target.totals(), status.Totals()) << what;
+      EXPECT_EQ(target.totals(), status.Totals()) << phase;
     }
   }
 
-  std::atomic<int64_t> now = 1'000'000;  // the publisher of a bridge has threads that read it
+  std::atomic<int64_t> now = 1'000'000;  // in ms; threads of a bridge read the clock
   MemoryServer server;
   std::unique_ptr<TestRelay> relay;
 };

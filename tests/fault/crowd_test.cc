@@ -56,7 +56,7 @@ class CrowdTest : public ::testing::Test {
     }
     return true;
   }
-  size_t Bootstrapped() const {
+  size_t SyncedSources() const {
     size_t count = 0;
     for (uint32_t i = 0; i < kSources; ++i) {
       count += subscriber_->status(WorkerId(i)).state == SourceState::kSynced ? 1 : 0;
@@ -81,7 +81,7 @@ class CrowdTest : public ::testing::Test {
   }
 };
 
-TEST_F(CrowdTest, FourAtOnceAndAllInTurn) {
+TEST_F(CrowdTest, AtMostFourRequestsAtOnceAndEverySourceHasATurn) {
   SubscriberConfig config;
   config.replay_timeout_ms = 60000;
   config.probe_interval_ms = 0;
@@ -97,7 +97,7 @@ TEST_F(CrowdTest, FourAtOnceAndAllInTurn) {
     ASSERT_EQ(Sent(), want);
     AnswerOldest();
   }
-  EXPECT_TRUE(Eventually([&] { return Bootstrapped() == kSources; }));
+  EXPECT_TRUE(Eventually([&] { return SyncedSources() == kSources; }));
   Figure("turns", "64 sources, requests at once", static_cast<double>(kAtOnce), 4, "");
   uint64_t waits = 0;
   for (uint32_t i = 0; i < kSources; ++i) waits += subscriber_->status(WorkerId(i)).replay_waits;

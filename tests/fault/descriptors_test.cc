@@ -55,7 +55,7 @@ TEST(Descriptors, ASubscriberFollowsWhenDescriptorsAreFreeAgain) {
   auto publisher = Publisher::Create(Config()).value();
   ASSERT_TRUE(publisher->Publish(EventBatch()).ok());
   int followed = 0;
-  int refused = 0;
+  int without_descriptor = 0;
   for (int more = 0; more < 64; ++more) {
     const WorkerId worker(static_cast<uint32_t>(more));
     std::unique_ptr<Subscriber> subscriber;
@@ -79,13 +79,13 @@ TEST(Descriptors, ASubscriberFollowsWhenDescriptorsAreFreeAgain) {
         const SourceStatus status = subscriber->status(worker);
         return status.next_seq == 1 || status.replay_timeouts > 0;
       })) << more;
-      refused += subscriber->status(worker).next_seq == 0;
+      without_descriptor += subscriber->status(worker).next_seq == 0;
     }
     EXPECT_TRUE(Eventually([&] { return subscriber->status(worker).next_seq == 1; })) << more;
     ++followed;
   }
   EXPECT_GT(followed, 5);
-  Figure("F16", "subscribers without a free descriptor for a request", refused, 4, "");
+  Figure("F16", "subscribers without a free descriptor for a request", without_descriptor, 4, "");
 }
 
 }  // namespace

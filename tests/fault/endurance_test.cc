@@ -31,7 +31,7 @@ constexpr double kBatchesPerSecond = 4000;
 #endif
 constexpr size_t kSources = 16;
 constexpr double kJudgedSeconds = 300;
-constexpr double kMostMibPerMinute = 1;
+constexpr double kMaxMibPerMinute = 1;
 constexpr size_t kGroups = 2;
 constexpr std::array<size_t, kGroups> kCapacity = {400, 60};  // blocks
 
@@ -172,7 +172,7 @@ class EnduranceTest : public ::testing::Test {
 
   enum class Fault { kRestart, kCut, kStall, kRefuse, kLeaveOrJoin, kClear, kBurst, kDelay };
   static constexpr uint64_t kFaults = 8;
-  void Strike(Engine& engine, Fault fault) {
+  void InjectFault(Engine& engine, Fault fault) {
     ++faults[static_cast<size_t>(fault)];
     switch (fault) {
       case Fault::kRestart:
@@ -237,7 +237,7 @@ class EnduranceTest : public ::testing::Test {
       }
       if (engine->followed) IsSynced(*engine);
     }
-    Strike(*engines[random() % kSources], static_cast<Fault>(random() % kFaults));
+    InjectFault(*engines[random() % kSources], static_cast<Fault>(random() % kFaults));
   }
 
   void EndFaults() {
@@ -276,7 +276,7 @@ double SlopeOf(const std::vector<std::pair<double, double>>& samples) {
 
 TEST_F(EnduranceTest, NoSyncedSourceIsWrongAndMemoryStaysFlat) {
   const double seconds = RunSeconds();
-  const double warm = seconds / 3;
+  const double warm_up = seconds / 3;
   const auto all_are_synced = [&] {
     return std::ranges::all_of(engines, [&](const auto& engine) { return IsSynced(*engine); });
   };
@@ -285,7 +285,7 @@ TEST_F(EnduranceTest, NoSyncedSourceIsWrongAndMemoryStaysFlat) {
   std::vector<std::pair<double, double>> samples;
   uint64_t batches = 0;
   double next_tick = 0;
-  double next_sample = warm;
+  double next_sample = warm_up;
   while (since.seconds() < seconds && !HasFailure()) {
     const double now = since.seconds();
     while (static_cast<double>(batches) < now * kBatchesPerSecond) {
@@ -309,15 +309,15 @@ TEST_F(EnduranceTest, NoSyncedSourceIsWrongAndMemoryStaysFlat) {
       << "descriptors leak: " << OpenDescriptors() << ", at the start " << descriptors;
   const double slope = SlopeOf(samples);
   if (seconds >= kJudgedSeconds) {
-    EXPECT_LE(slope, kMostMibPerMinute) << "memory grows";
+    EXPECT_LE(slope, kMaxMibPerMinute) << "memory grows";
   }
-  uint64_t struck = 0;
-  for (const uint64_t count : faults) struck += count;
+  uint64_t fault_count = 0;
+  for (const uint64_t count : faults) fault_count += count;
   Figure("E1", "batches", static_cast<double>(batches), kBatchesPerSecond * seconds, "");
-  Figure("E1", "faults", static_cast<double>(struck), 0, "");
+  Figure("E1", "faults", static_cast<double>(fault_count), 0, "");
   Figure("E1", "comparisons of a synced source", static_cast<double>(comparisons), 0, "");
   Figure("E1", "memory at the end", ResidentMib(), 0, "MiB");
-  Figure("E1", "growth of memory", slope, kMostMibPerMinute, "MiB/min");
+  Figure("E1", "growth of memory", slope, kMaxMibPerMinute, "MiB/min");
   Figure("E1", "descriptors more than at the start",
          static_cast<double>(OpenDescriptors()) - static_cast<double>(descriptors), 0, "");
 }

@@ -27,9 +27,9 @@ class Stopwatch {
 };
 
 // Prints a measured value. The targets are for a quiet machine, so no test asserts them.
-inline void Figure(const std::string& row, const std::string& what, double figure, double target,
+inline void Figure(const std::string& row, const std::string& name, double figure, double target,
                    const char* unit) {
-  std::printf("[  figure  ] %s: %s %.3g %s (target %.3g)\n", row.c_str(), what.c_str(), figure,
+  std::printf("[  figure  ] %s: %s %.3g %s (target %.3g)\n", row.c_str(), name.c_str(), figure,
               unit, target);
 }
 

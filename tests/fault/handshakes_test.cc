@@ -32,7 +32,7 @@ namespace {
 using tools::ForkedProcess;
 using tools::PipeEnd;
 
-constexpr int kPatienceMs = 600'000;
+constexpr int kTimeoutMs = 600'000;
 constexpr double kHandshakesPerSecond = 1100;
 
 // The addresses and the public key of the attacked publisher.
@@ -43,11 +43,11 @@ struct Server {
 };
 
 Server ServerOf(const Publisher& publisher, const TestServer& server) {
-  Server it;
-  publisher.endpoint().copy(it.live.data(), it.live.size() - 1);
-  publisher.replay_endpoint().copy(it.replay.data(), it.replay.size() - 1);
-  server.key().copy(it.key.data(), it.key.size() - 1);
-  return it;
+  Server addresses;
+  publisher.endpoint().copy(addresses.live.data(), addresses.live.size() - 1);
+  publisher.replay_endpoint().copy(addresses.replay.data(), addresses.replay.size() - 1);
+  server.key().copy(addresses.key.data(), addresses.key.size() - 1);
+  return addresses;
 }
 
 // Connects with keys that are not on the list, kHandshakesPerSecond times a second, until the
@@ -56,7 +56,7 @@ Server ServerOf(const Publisher& publisher, const TestServer& server) {
 int FailHandshakes(const PipeEnd& in, const PipeEnd& /*out*/) {
   constexpr size_t kAtOnce = 128;
   Server server;
-  if (!in.Get(server, kPatienceMs)) return 1;
+  if (!in.Get(server, kTimeoutMs)) return 1;
   const auto context = Context::Create();
   SourceSocketOptions options;
   options.max_frame_bytes = 1 << 20;
@@ -149,7 +149,7 @@ struct HalfOpen {
 // Keeps connections half open until the process is killed. Reports after each byte.
 int KeepHalfOpen(const PipeEnd& in, const PipeEnd& out) {
   Server server;
-  if (!in.Get(server, kPatienceMs)) return 1;
+  if (!in.Get(server, kTimeoutMs)) return 1;
   const auto count = static_cast<uint64_t>(testing::Setting("KVCAST_HALF_OPEN", 600));
   std::vector<SlowStranger> strangers;
   strangers.reserve(count);
@@ -157,14 +157,14 @@ int KeepHalfOpen(const PipeEnd& in, const PipeEnd& out) {
     strangers.emplace_back(i % 2 == 0 ? server.live.data() : server.replay.data());
   }
   for (;;) {
-    const Stopwatch byte;
+    const Stopwatch since_byte;
     HalfOpen report;
     for (SlowStranger& stranger : strangers) {
       report.connections += stranger.Step();
       report.closed += stranger.closed();
     }
     if (!out.Put(report)) return 0;
-    while (byte.seconds() < 1) {  // 1 byte per second, as the row says
+    while (since_byte.seconds() < 1) {  // row S3: 1 byte per second
       usleep(10'000);
     }
   }
@@ -191,7 +191,7 @@ class HandshakesTest : public ::testing::Test {
   // Receives the next report of the strangers, if there is one.
   void Update(HalfOpen& report) {
     if (!strangers_->from().Ready()) return;
-    EXPECT_TRUE(strangers_->from().Get(report, kPatienceMs));
+    EXPECT_TRUE(strangers_->from().Get(report, kTimeoutMs));
   }
 
   struct Client {
@@ -215,10 +215,10 @@ class HandshakesTest : public ::testing::Test {
   // time limit.
   double PublishWhile(Client& client, uint64_t work, const std::function<bool()>& continues) {
     double longest = 0;
-    const double patience = 120 + static_cast<double>(work) / 50;
+    const double time_limit_s = 120 + static_cast<double>(work) / 50;
     const Stopwatch since;
     while (continues() && !HasFailure()) {
-      EXPECT_LT(since.seconds(), patience) << "the strangers have not done their work";
+      EXPECT_LT(since.seconds(), time_limit_s) << "the strangers have not done their work";
       const Stopwatch delay;
       const uint64_t end = publisher_->next_seq().value + 1;
       PublishUpTo(*publisher_, end);
@@ -281,11 +281,11 @@ TEST_F(HandshakesTest, HalfOpenConnectionsDisturbNoClientAndAreClosed) {
   Attack();
   // The server closes a connection 5 s after its start. Until then, all are open.
   HalfOpen report;
-  uint64_t most = 0;
+  uint64_t max_open = 0;
   const auto wanted = static_cast<uint64_t>(testing::Setting("KVCAST_HALF_OPEN", 600));
   const double longest = PublishWhile(*client, wanted, [&] {
     Update(report);
-    most = std::max(most, report.connections);
+    max_open = std::max(max_open, report.connections);
     return report.closed == 0;
   });
   ExpectANewClientIsServed("S3");
@@ -293,7 +293,7 @@ TEST_F(HandshakesTest, HalfOpenConnectionsDisturbNoClientAndAreClosed) {
     Update(report);
     return report.closed < wanted;
   });
-  Figure("S3", "half-open connections", static_cast<double>(most), 10000, "");
+  Figure("S3", "half-open connections", static_cast<double>(max_open), 10000, "");
   Figure("S3", "longest delay of a batch", 1000 * longest, 0, "ms");
   ExpectUndisturbed(*client);
 }

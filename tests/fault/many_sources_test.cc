@@ -30,7 +30,7 @@ constexpr size_t kEngines = 16;
 constexpr uint64_t kBatches = 16;  // before the router follows, and again afterwards
 constexpr uint64_t kBlocksPerBatch = 4;
 constexpr uint64_t kBlocks = kBatches * kBlocksPerBatch;
-constexpr int kPatienceMs = 600'000;
+constexpr int kTimeoutMs = 600'000;
 
 size_t Sources() { return static_cast<size_t>(testing::Setting("KVCAST_MANY_SOURCES", 64)); }
 
@@ -85,8 +85,8 @@ int RunEngines(const PipeEnd& in, const PipeEnd& out) {
     if (!out.Put(endpoints)) return 1;
   }
   char byte = 0;
-  if (!in.Get(byte, kPatienceMs) || !publish(kBatches, 2 * kBatches)) return 1;
-  in.Get(byte, kPatienceMs);  // replays are answered until then
+  if (!in.Get(byte, kTimeoutMs) || !publish(kBatches, 2 * kBatches)) return 1;
+  in.Get(byte, kTimeoutMs);  // the publishers answer replays until the test ends
   return 0;
 }
 
@@ -96,7 +96,7 @@ class ManySourcesTest : public ::testing::Test {
     auto started = ForkedProcess::Start(RunEngines);
     ASSERT_TRUE(started.ok()) << started.status().ToString();
     process = std::move(started).value();
-    for (Endpoints& each : endpoints) ASSERT_TRUE(process->from().Get(each, kPatienceMs));
+    for (Endpoints& each : endpoints) ASSERT_TRUE(process->from().Get(each, kTimeoutMs));
   }
   void FollowAll() {
     fleet = Fleet::Create({}, index, {}).value();
@@ -122,7 +122,7 @@ class ManySourcesTest : public ::testing::Test {
       return ready == sources;
     };
     const Stopwatch waited;
-    while (waited.seconds() * 1000 < kPatienceMs) {
+    while (waited.seconds() * 1000 < kTimeoutMs) {
       if (Eventually(all_are_ready)) return true;
     }
     return false;

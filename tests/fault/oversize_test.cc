@@ -65,8 +65,8 @@ TEST_F(FaultTest, ABatchAboveTheLimitIsReportedAsLost) {
   ASSERT_TRUE(Reaches(SourceState::kCleared, 20));
   auto want = Batches(0, 1);
   want.emplace_back("reset lost_batches");
-  const auto heard = Batches(2, 20);
-  want.insert(want.end(), heard.begin(), heard.end());
+  const auto later = Batches(2, 20);
+  want.insert(want.end(), later.begin(), later.end());
   EXPECT_EQ(sink_.deliveries(), want);
   EXPECT_LE(subscriber_->status(kWorker).replays, 20u);
 }

@@ -21,7 +21,7 @@ class PartitionTest : public FaultTest {
     ASSERT_TRUE(Reaches(SourceState::kSynced, 10));
   }
   // Expects that no batch was lost, applied twice or dropped by a reset.
-  void ExpectAllIn(uint64_t end) {
+  void ExpectEachBatchOnce(uint64_t end) {
     EXPECT_TRUE(Reaches(SourceState::kSynced, end));
     EXPECT_EQ(sink_.deliveries(), Batches(0, end));
     EXPECT_EQ(subscriber_->status(kWorker).resets, 0u);
@@ -42,7 +42,7 @@ TEST_F(PartitionTest, BothDirectionsStallAndContinue) {
   network_->Stall(false);
   const Stopwatch since;
   PublishUpTo(*publisher_, 510);
-  ExpectAllIn(510);
+  ExpectEachBatchOnce(510);
   Figure("F8", "synced after the stall of both directions", since.seconds(), 2, "s");
 }
 
@@ -58,13 +58,13 @@ TEST_F(PartitionTest, OneDirectionStallsAndContinues) {
   network_->live.StallFromTarget(false);
   const Stopwatch since;
   PublishUpTo(*publisher_, 510);
-  ExpectAllIn(510);
+  ExpectEachBatchOnce(510);
   Figure("F8", "synced after the stall of one direction", since.seconds(), 2, "s");
 }
 
 // The network pauses, as if the publisher's process were stopped. The second pause ends after the
 // subscriber has noticed the pause.
-TEST_F(PartitionTest, APauseForgetsNothing) {
+TEST_F(PartitionTest, APauseLosesNoBatch) {
   Start();
   for (const bool noticed : {false, true}) {
     network_->Stall(true);
@@ -75,7 +75,7 @@ TEST_F(PartitionTest, APauseForgetsNothing) {
     const Stopwatch since;
     const uint64_t end = publisher_->next_seq().value + 10;
     PublishUpTo(*publisher_, end);
-    ExpectAllIn(end);
+    ExpectEachBatchOnce(end);
     Figure("F6", std::string("synced after a ") + (noticed ? "long" : "short") + " pause",
            since.seconds(), 2, "s");
   }
@@ -90,7 +90,7 @@ TEST_F(PartitionTest, CutConnectionsComeBack) {
     PublishUpTo(*publisher_, end);
     network_->live.Refuse(false);
     const Stopwatch since;
-    ExpectAllIn(end);
+    ExpectEachBatchOnce(end);
     Figure("F8", "synced after a cut connection", since.seconds(), 2, "s");
   }
 }
@@ -105,7 +105,7 @@ TEST_F(PartitionTest, LateAnswersAreNotTakenForNewAnswers) {
     // A reconnection makes a new request. The earlier answers are still on their way.
     ASSERT_TRUE(Eventually([&] { return subscriber_->status(kWorker).reconnects > reconnects; }));
   }
-  ExpectAllIn(publisher_->next_seq().value);
+  ExpectEachBatchOnce(publisher_->next_seq().value);
 }
 
 TEST_F(FaultTest, ALostTailIsFoundInSilence) {
@@ -136,11 +136,11 @@ TEST_F(FaultTest, ALongReplayToASlowReaderLosesNothing) {
   const auto publisher = MakePublisher(config);
   PublishUpTo(*publisher, kBatches, 0, kBytes);
   const Network network(*publisher);
-  std::atomic<uint64_t> heard = 0;
+  std::atomic<uint64_t> received = 0;
   bool in_order = true;
   auto sink = std::make_shared<BatchSink>([&](Seq seq, std::span<const uint8_t> payload) {
-    in_order = in_order && seq.value == heard && payload.size() >= kBytes;
-    if (++heard % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(500));
+    in_order = in_order && seq.value == received && payload.size() >= kBytes;
+    if (++received % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(500));
   });
   SubscriberConfig subscriber_config;
   subscriber_config.replay_timeout_ms = 60000;  // a busy machine must not be the cause of a request
@@ -148,7 +148,7 @@ TEST_F(FaultTest, ALongReplayToASlowReaderLosesNothing) {
   ASSERT_TRUE(subscriber.ok());
   const Stopwatch since;
   ASSERT_TRUE((*subscriber)->Add(network.source(kWorker), sink).ok());
-  ASSERT_TRUE(Eventually([&] { return heard == kBatches; })) << heard;
+  ASSERT_TRUE(Eventually([&] { return received == kBatches; })) << received;
   EXPECT_TRUE(in_order);
   const SourceStatus status = (*subscriber)->status(kWorker);
   EXPECT_EQ(status.lost, 0u);

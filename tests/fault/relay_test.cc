@@ -12,24 +12,24 @@ constexpr WorkerId kWorker{0};
 constexpr uint64_t kBatches = 200;
 
 // The epoch of a worker, and the number of a batch.
-struct Word {
-  uint64_t life = 0;
+struct BatchId {
+  uint64_t epoch = 0;
   uint64_t number = 0;
-  bool operator==(const Word&) const = default;
+  bool operator==(const BatchId&) const = default;
 };
-void PrintTo(const Word& word, std::ostream* out) { *out << word.life << "." << word.number; }
+void PrintTo(const BatchId& id, std::ostream* out) { *out << id.epoch << "." << id.number; }
 
 class Worker {
  public:
-  explicit Worker(uint64_t life, const PublisherConfig& config)
-      : life_(life), publisher_(MakePublisher(config)) {}
+  explicit Worker(uint64_t epoch, const PublisherConfig& config)
+      : epoch_(epoch), publisher_(MakePublisher(config)) {}
 
   // Publishes batches up to `end`, exclusive. Each batch stores a block whose hash encodes the
   // epoch and the number.
-  void SpeakUpTo(uint64_t end) {
+  void PublishUpTo(uint64_t end) {
     while (publisher_->next_seq().value < end) {
       BlockStored stored;
-      stored.block_hashes = {BlockHash(life_ << 32 | publisher_->next_seq().value)};
+      stored.block_hashes = {BlockHash(epoch_ << 32 | publisher_->next_seq().value)};
       stored.token_ids = {TokenId(1), TokenId(2)};
       stored.block_size = 2;
       stored.medium = "GPU";
@@ -45,7 +45,7 @@ class Worker {
   }
 
  private:
-  const uint64_t life_;
+  const uint64_t epoch_;
   const std::unique_ptr<Publisher> publisher_;
 };
 
@@ -54,13 +54,13 @@ class Follower {
  public:
   Follower(const SourceConfig& source) {
     subscriber_ = Subscriber::Create({}).value();
-    auto sink = std::make_shared<BatchSink>([this](Seq, Frame payload) { Hear(payload); },
-                                            [this](ResetReason) { Forget(); });
+    auto sink = std::make_shared<BatchSink>([this](Seq, Frame payload) { AddBatch(payload); },
+                                            [this](ResetReason) { Clear(); });
     EXPECT_TRUE(subscriber_->Add(source, sink).ok());
   }
-  std::vector<Word> believed() const {
+  std::vector<BatchId> batches() const {
     MutexLock lock(mutex_);
-    return believed_;
+    return batches_;
   }
   // Returns true if the state had batches of two epochs at the same time.
   bool mixed() const {
@@ -72,40 +72,41 @@ class Follower {
     return Eventually([&] { return status().state == state && status().next_seq == next; });
   }
   // The relay may repeat old sequence numbers, so the state may be cleared and learned again.
-  ::testing::AssertionResult Learns(SourceState state, const std::vector<Word>& words) const {
-    if (Eventually([&] { return status().state == state && believed() == words; })) {
+  ::testing::AssertionResult ReachesBatches(SourceState state,
+                                            const std::vector<BatchId>& expected) const {
+    if (Eventually([&] { return status().state == state && batches() == expected; })) {
       return ::testing::AssertionSuccess();
     }
-    return ::testing::AssertionFailure() << ::testing::PrintToString(believed());
+    return ::testing::AssertionFailure() << ::testing::PrintToString(batches());
   }
 
  private:
-  void Hear(Frame payload) {
+  void AddBatch(Frame payload) {
     EventBatch batch;
     DecodeCounts counts;
     ASSERT_TRUE(DecodeBatch(payload, {}, batch, counts).ok());
     MutexLock lock(mutex_);
     for (const Event& event : batch.events) {
-      const uint64_t name = std::get<BlockStored>(event).block_hashes[0].integer();
-      believed_.push_back({name >> 32, name & UINT32_MAX});
-      mixed_ |= believed_.front().life != believed_.back().life;
+      const uint64_t hash = std::get<BlockStored>(event).block_hashes[0].integer();
+      batches_.push_back({hash >> 32, hash & UINT32_MAX});
+      mixed_ |= batches_.front().epoch != batches_.back().epoch;
     }
   }
-  void Forget() {
+  void Clear() {
     MutexLock lock(mutex_);
-    believed_.clear();
+    batches_.clear();
   }
 
   mutable Mutex mutex_;
-  std::vector<Word> believed_ KV_GUARDED_BY(mutex_);
+  std::vector<BatchId> batches_ KV_GUARDED_BY(mutex_);
   bool mixed_ KV_GUARDED_BY(mutex_) = false;
   std::unique_ptr<Subscriber> subscriber_;
 };
 
-std::vector<Word> Words(uint64_t life, uint64_t end) {
-  std::vector<Word> words;
-  for (uint64_t number = 0; number < end; ++number) words.push_back({life, number});
-  return words;
+std::vector<BatchId> BatchIds(uint64_t epoch, uint64_t end) {
+  std::vector<BatchId> ids;
+  for (uint64_t number = 0; number < end; ++number) ids.push_back({epoch, number});
+  return ids;
 }
 
 class RelayRestart : public ::testing::TestWithParam<Dialect> {
@@ -121,7 +122,7 @@ class RelayRestart : public ::testing::TestWithParam<Dialect> {
     StreamRelayConfig relay;
     relay.source = worker.source();
     relay.publisher = TestPublisherConfig();
-    relay.publisher.heartbeat_ms = 0;  // a heartbeat takes a number
+    relay.publisher.heartbeat_ms = 0;  // a heartbeat takes a sequence number
     if (!source_.endpoint.empty()) {
       relay.publisher.endpoint = source_.endpoint;
       relay.publisher.replay_endpoint = source_.replay_endpoint;
@@ -145,19 +146,19 @@ class RelayRestart : public ::testing::TestWithParam<Dialect> {
 
 TEST_P(RelayRestart, TheStateOfARunningWorkerIsCompleteAgain) {
   Worker worker(1, config());
-  worker.SpeakUpTo(kBatches);
+  worker.PublishUpTo(kBatches);
   StartRelay(worker);
   const Follower follower(ThroughRelay());
   ASSERT_TRUE(follower.Reaches(SourceState::kSynced, kBatches));
-  worker.SpeakUpTo(2 * kBatches);
+  worker.PublishUpTo(2 * kBatches);
   ASSERT_TRUE(follower.Reaches(SourceState::kSynced, 2 * kBatches));
 
   StopRelay();
-  worker.SpeakUpTo(3 * kBatches);
+  worker.PublishUpTo(3 * kBatches);
   StartRelay(worker);
   const Stopwatch since;
-  worker.SpeakUpTo(4 * kBatches);
-  EXPECT_TRUE(follower.Learns(SourceState::kSynced, Words(1, 4 * kBatches)));
+  worker.PublishUpTo(4 * kBatches);
+  EXPECT_TRUE(follower.ReachesBatches(SourceState::kSynced, BatchIds(1, 4 * kBatches)));
   Figure("F9", "synced after the relay's restart", since.seconds(), 5, "s");
 }
 
@@ -166,7 +167,7 @@ TEST_P(RelayRestart, TheStateOfARestartedWorkerIsDropped) {
   auto first = std::make_unique<Worker>(1, worker_config);
   worker_config.endpoint = first->source().endpoint;
   worker_config.replay_endpoint = first->source().replay_endpoint;
-  first->SpeakUpTo(kBatches);
+  first->PublishUpTo(kBatches);
   StartRelay(*first);
   const Follower follower(ThroughRelay());
   ASSERT_TRUE(follower.Reaches(SourceState::kSynced, kBatches));
@@ -174,11 +175,11 @@ TEST_P(RelayRestart, TheStateOfARestartedWorkerIsDropped) {
   StopRelay();
   first.reset();
   Worker second(2, worker_config);
-  second.SpeakUpTo(2 * kBatches);
+  second.PublishUpTo(2 * kBatches);
   StartRelay(second);
-  second.SpeakUpTo(3 * kBatches);
+  second.PublishUpTo(3 * kBatches);
   ASSERT_TRUE(Eventually([&] { return follower.status().resets > 0; }));
-  EXPECT_TRUE(follower.Learns(SourceState::kSynced, Words(2, 3 * kBatches)));
+  EXPECT_TRUE(follower.ReachesBatches(SourceState::kSynced, BatchIds(2, 3 * kBatches)));
   EXPECT_FALSE(follower.mixed());
 }
 
@@ -188,26 +189,26 @@ TEST_P(RelayRestart, WithoutReplayTheStateOfARestartedWorkerIsDropped) {
   auto first = std::make_unique<Worker>(1, worker_config);
   worker_config.endpoint = first->source().endpoint;
   worker_config.replay_endpoint = first->source().replay_endpoint;
-  first->SpeakUpTo(kBatches);
+  first->PublishUpTo(kBatches);
   StartRelay(*first);
   SourceConfig source = ThroughRelay();
   source.replay_endpoint.clear();
   const Follower follower(source);
   ASSERT_TRUE(Eventually([&] {
-    first->SpeakUpTo(first->next() + 1);
-    return !follower.believed().empty();
+    first->PublishUpTo(first->next() + 1);
+    return !follower.batches().empty();
   }));
 
   StopRelay();
   first.reset();
   Worker second(2, worker_config);
-  second.SpeakUpTo(2 * kBatches);
+  second.PublishUpTo(2 * kBatches);
   StartRelay(second);
   ASSERT_TRUE(Eventually([&] {
-    second.SpeakUpTo(second.next() + 1);
-    return follower.status().resets > 0 && !follower.believed().empty();
+    second.PublishUpTo(second.next() + 1);
+    return follower.status().resets > 0 && !follower.batches().empty();
   }));
-  for (const Word& word : follower.believed()) EXPECT_EQ(word.life, 2u);
+  for (const BatchId& id : follower.batches()) EXPECT_EQ(id.epoch, 2u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Dialects, RelayRestart,

@@ -15,7 +15,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr size_t kGreedy = 63;  // one more client requests few batches
-constexpr uint64_t kHeld = 2000;
+constexpr uint64_t kBatches = 2000;
 constexpr size_t kBatchBytes = 4 << 10;
 constexpr double kRate = 1 << 20;  // bytes per second and client
 constexpr double kLoadS = 4;
@@ -61,13 +61,13 @@ class OwnCore {
     while (last_ > 0 && !CPU_ISSET(last_, &all_)) --last_;
   }
   // Applies to the calling thread, and to the threads that it starts later.
-  void GiveTo() const {
+  void GiveToThisThread() const {
     cpu_set_t cores;
     CPU_ZERO(&cores);
     CPU_SET(last_, &cores);
     if (CPU_COUNT(&all_) > 1) sched_setaffinity(0, sizeof(cores), &cores);
   }
-  void TakeFrom() const {
+  void TakeFromThisThread() const {
     cpu_set_t cores = all_;
     CPU_CLR(last_, &cores);
     if (CPU_COUNT(&all_) > 1) sched_setaffinity(0, sizeof(cores), &cores);
@@ -83,11 +83,11 @@ double Percentile(std::vector<double>& figures, double part) {
   return figures[static_cast<size_t>(part * static_cast<double>(figures.size() - 1))];
 }
 
-// Returns the time of each answer, in ms.
+// Returns the time until each answer, in ms.
 std::vector<double> AskForLittle(Client& client, const Publisher& publisher,
-                                 const std::atomic<bool>& over) {
+                                 const std::atomic<bool>& stop) {
   std::vector<double> waits_ms;
-  while (!over) {
+  while (!stop) {
     const Stopwatch since;
     client.Ask(publisher.next_seq().value - 2);
     zmq_pollitem_t item = client.poll_item();
@@ -101,13 +101,13 @@ std::vector<double> AskForLittle(Client& client, const Publisher& publisher,
 }
 
 // Each client requests all batches repeatedly.
-void AskForAll(std::vector<std::unique_ptr<Client>>& clients, const std::atomic<bool>& over) {
+void AskForAll(std::vector<std::unique_ptr<Client>>& clients, const std::atomic<bool>& stop) {
   std::vector<zmq_pollitem_t> items;
   for (const auto& client : clients) {
     client->Ask(0);
     items.push_back(client->poll_item());
   }
-  while (!over) {
+  while (!stop) {
     zmq_poll(items.data(), static_cast<int>(items.size()), 10);
     for (const auto& client : clients) {
       if (client->Read()) client->Ask(0);
@@ -130,36 +130,36 @@ std::vector<double> Publish(Publisher& publisher, double seconds) {
 
 TEST(ReplayLoad, OnlyGreedyClientsWait) {
   const OwnCore clients_core;
-  clients_core.TakeFrom();
+  clients_core.TakeFromThisThread();
   PublisherConfig config = TestPublisherConfig();
   config.replay_bytes_per_s = kRate;
   const auto publisher = MakePublisher(config);
-  PublishUpTo(*publisher, kHeld, 0, kBatchBytes);
+  PublishUpTo(*publisher, kBatches, 0, kBatchBytes);
   const auto context = Context::Create();
   std::vector<std::unique_ptr<Client>> greedy;
   std::unique_ptr<Client> modest;
   // The first socket starts the I/O threads, which then run on the core of the clients.
   std::thread([&] {
-    clients_core.GiveTo();
+    clients_core.GiveToThisThread();
     for (size_t i = 0; i < kGreedy; ++i) {
       greedy.push_back(std::make_unique<Client>(context, publisher->replay_endpoint()));
     }
     modest = std::make_unique<Client>(context, publisher->replay_endpoint());
   }).join();
-  std::atomic<bool> over = false;
+  std::atomic<bool> stop = false;
   std::vector<double> waits_ms;
   std::vector<double> quiet_us = Publish(*publisher, 1);
   const Stopwatch since;
   std::thread greedy_ones([&] {
-    clients_core.GiveTo();
-    AskForAll(greedy, over);
+    clients_core.GiveToThisThread();
+    AskForAll(greedy, stop);
   });
   std::thread modest_one([&] {
-    clients_core.GiveTo();
-    waits_ms = AskForLittle(*modest, *publisher, over);
+    clients_core.GiveToThisThread();
+    waits_ms = AskForLittle(*modest, *publisher, stop);
   });
   std::vector<double> calls_us = Publish(*publisher, kLoadS);
-  over = true;
+  stop = true;
   greedy_ones.join();
   modest_one.join();
 

@@ -44,20 +44,20 @@ TEST_P(RestartTest, TheOldStateIsDroppedBeforeABatchOfTheNewPublisherIsApplied) 
   ASSERT_TRUE(Eventually(
       [&] { return subscriber_->status(kWorker).next_seq == second->next_seq().value; }));
 
-  bool forgotten = false;
+  bool was_reset = false;
   for (const std::string& delivery : sink_.deliveries()) {
     if (delivery.starts_with("reset")) {
-      forgotten = true;
+      was_reset = true;
       continue;
     }
-    EXPECT_EQ(delivery[0], forgotten ? '1' : '0') << delivery;
+    EXPECT_EQ(delivery[0], was_reset ? '1' : '0') << delivery;
   }
-  EXPECT_TRUE(forgotten);
+  EXPECT_TRUE(was_reset);
   if (restart.with_replay) {
     auto want = Batches(0, kBefore);
     want.emplace_back("reset restart");
-    const auto heard = Batches(0, second->next_seq().value, 1);
-    want.insert(want.end(), heard.begin(), heard.end());
+    const auto new_batches = Batches(0, second->next_seq().value, 1);
+    want.insert(want.end(), new_batches.begin(), new_batches.end());
     EXPECT_EQ(sink_.deliveries(), want);
     EXPECT_TRUE(Reaches(SourceState::kSynced));
   }
@@ -72,7 +72,7 @@ INSTANTIATE_TEST_SUITE_P(Numbers, RestartTest,
                                            Restart{"ahead, no replay", kBefore * 2, false}),
                          [](const auto& each) { return std::to_string(each.index); });
 
-TEST(FleetRestart, SixtyFourSourcesComeBackAtOnce) {
+TEST(FleetRestart, SixtyFourSourcesRecoverAtTheSameTime) {
   constexpr uint32_t kSources = 64;
   constexpr uint64_t kBatches = 200;
   std::vector<std::unique_ptr<Publisher>> publishers;

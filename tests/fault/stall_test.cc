@@ -21,7 +21,7 @@ constexpr int kQueue = 100;
 constexpr int kStep = kQueue / 2;
 constexpr WorkerId kWorker{0};
 
-double LeastStallSeconds() {
+double MinStallSeconds() {
   return static_cast<double>(testing::Setting("KVCAST_STALL_SECONDS", 0));
 }
 
@@ -114,7 +114,7 @@ TEST_F(StallTest, OtherFollowersContinueAndTheStalledFollowerCatchesUp) {
   stalled.Stall(true);
   const Stopwatch stall;
   const double during = PublishAll();
-  while (stall.seconds() < LeastStallSeconds() && !HasFailure()) {
+  while (stall.seconds() < MinStallSeconds() && !HasFailure()) {
     Publish(1);
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
@@ -133,7 +133,7 @@ TEST_F(StallTest, OtherFollowersContinueAndTheStalledFollowerCatchesUp) {
     PublishUpTo(*publisher_, publisher_->next_seq().value + 1);
     return stalled.SyncedAt(end);
   }));
-  const double caught_up = since_wake.seconds();
+  const double catch_up_s = since_wake.seconds();
   for (const auto& follower : followers_) {
     EXPECT_TRUE(Eventually([&] { return follower->next() >= end; }));
     EXPECT_EQ(follower->out_of_order(), 0u);
@@ -143,7 +143,7 @@ TEST_F(StallTest, OtherFollowersContinueAndTheStalledFollowerCatchesUp) {
       << "too few live batches were dropped for the stalled follower";
   Figure("L5", "rate of the slowest other follower before the stall, batches", before, 1000, "/s");
   Figure("L5", "this rate during the stall, relative", during / before, 0.95, "");
-  Figure("L5", "time until the stalled follower is synced", caught_up, 2, "s");
+  Figure("L5", "time until the stalled follower is synced", catch_up_s, 2, "s");
 }
 
 // The state of libzmq if a follower stalls: the receive queue is full.
@@ -160,11 +160,11 @@ class FullQueue : public ::testing::Test {
     ASSERT_TRUE(Eventually([&] { return network_.live.window_probes() >= 2; }));
   }
   bool connected() { return ReceiveMonitorEvent(monitor_).has_value(); }
-  // Receives at most `most` batches, and returns their number. A full queue may hold only half of
-  // its high-water mark, because libzmq grants room in steps of half the mark.
-  int Read(int most) {
+  // Receives at most `max_batches` batches, and returns their number. A full queue may hold only
+  // half of its high-water mark, because libzmq grants room in steps of half the mark.
+  int Read(int max_batches) {
     int received = 0;
-    while (received < most && live_.Receive(message_) == RecvResult::kMessage) ++received;
+    while (received < max_batches && live_.Receive(message_) == RecvResult::kMessage) ++received;
     return received;
   }
   // Publishes batches until the socket receives a batch.
@@ -175,7 +175,7 @@ class FullQueue : public ::testing::Test {
     }));
   }
 
-  // Stalls the network of another connection, and waits until ZeroMQ's heartbeats end this
+  // Stalls the network of another connection, and waits until ZeroMQ's heartbeats end that
   // connection.
   void AwaitLostHeartbeats() {
     Socket other = Socket::Create(Context::Create(), ZMQ_DEALER).value();
@@ -184,15 +184,15 @@ class FullQueue : public ::testing::Test {
     other.SetOption(ZMQ_HEARTBEAT_TIMEOUT, 1500);
     Socket monitor = other.Monitor(ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED).value();
     ASSERT_TRUE(other.Connect(network_.replay.endpoint()).ok());
-    const auto hears = [&](int event) {
+    const auto receives = [&](int event) {
       return Eventually([&] {
         const auto next = ReceiveMonitorEvent(monitor);
         return next && next->event == event;
       });
     };
-    EXPECT_TRUE(hears(ZMQ_EVENT_HANDSHAKE_SUCCEEDED));
+    EXPECT_TRUE(receives(ZMQ_EVENT_HANDSHAKE_SUCCEEDED));
     network_.replay.Stall(true);
-    EXPECT_TRUE(hears(ZMQ_EVENT_DISCONNECTED));
+    EXPECT_TRUE(receives(ZMQ_EVENT_DISCONNECTED));
     other.Close();  // must be closed before its monitor
   }
 

@@ -18,7 +18,7 @@ namespace kvcast::testing {
 namespace {
 
 // Bytes that one direction holds before the proxy stops reading, like a network with full buffers.
-constexpr size_t kMaxHeld = size_t{4} << 20;
+constexpr size_t kMaxHeldBytes = size_t{4} << 20;
 constexpr int kTickMs = 1;  // poll period while a chunk is delayed
 
 sockaddr_in Loopback(uint16_t port) {
@@ -91,10 +91,10 @@ void TcpProxy::Close(const Connection& connection) {
 int TcpProxy::Poll() const {
   std::vector<pollfd> items = {{listener_, POLLIN, 0}, {waker_, POLLIN, 0}};
   int timeout_ms = -1;
-  const auto events = [&](const Way& read, bool read_stalled, const Way& write,
+  const auto events = [&](const Direction& read, bool read_stalled, const Direction& write,
                           bool write_stalled) {
     short wanted = 0;
-    if (!read_stalled && read.held < kMaxHeld && !read.ended) wanted |= POLLIN;
+    if (!read_stalled && read.held_bytes < kMaxHeldBytes && !read.ended) wanted |= POLLIN;
     if (write_stalled || write.chunks.empty()) return wanted;
     if (write.chunks.front().due <= Clock::now()) return static_cast<short>(wanted | POLLOUT);
     timeout_ms = kTickMs;
@@ -156,33 +156,33 @@ void TcpProxy::Accept() {
   }
 }
 
-bool TcpProxy::Pump(Way& way, bool stalled, std::chrono::milliseconds delay) {
+bool TcpProxy::Pump(Direction& direction, bool stalled, std::chrono::milliseconds delay) {
   if (stalled) return true;
-  while (way.held < kMaxHeld && !way.ended) {
+  while (direction.held_bytes < kMaxHeldBytes && !direction.ended) {
     Chunk chunk{Clock::now() + delay, std::vector<char>(65536)};
-    const ssize_t got = recv(way.from, chunk.bytes.data(), chunk.bytes.size(), 0);
+    const ssize_t got = recv(direction.from, chunk.bytes.data(), chunk.bytes.size(), 0);
     if (got < 0 && errno == EAGAIN) break;
     if (got <= 0) {
-      way.ended = true;
+      direction.ended = true;
       break;
     }
     chunk.bytes.resize(static_cast<size_t>(got));
-    way.held += chunk.bytes.size();
-    way.chunks.push_back(std::move(chunk));
+    direction.held_bytes += chunk.bytes.size();
+    direction.chunks.push_back(std::move(chunk));
   }
   const auto now = Clock::now();
-  while (!way.chunks.empty() && way.chunks.front().due <= now) {
-    Chunk& chunk = way.chunks.front();
-    const ssize_t sent = send(way.to, chunk.bytes.data() + chunk.sent,
+  while (!direction.chunks.empty() && direction.chunks.front().due <= now) {
+    Chunk& chunk = direction.chunks.front();
+    const ssize_t sent = send(direction.to, chunk.bytes.data() + chunk.sent,
                               chunk.bytes.size() - chunk.sent, MSG_NOSIGNAL);
     if (sent < 0 && errno == EAGAIN) return true;
     if (sent < 0) return false;
     passed_bytes_ += static_cast<uint64_t>(sent);
     chunk.sent += static_cast<size_t>(sent);
-    way.held -= static_cast<size_t>(sent);
-    if (chunk.sent == chunk.bytes.size()) way.chunks.pop_front();
+    direction.held_bytes -= static_cast<size_t>(sent);
+    if (chunk.sent == chunk.bytes.size()) direction.chunks.pop_front();
   }
-  return !way.ended || !way.chunks.empty();
+  return !direction.ended || !direction.chunks.empty();
 }
 
 }  // namespace kvcast::testing

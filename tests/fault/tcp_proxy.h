@@ -54,18 +54,18 @@ class TcpProxy {
     std::vector<char> bytes;
     size_t sent = 0;
   };
-  struct Way {
+  struct Direction {
     int from;
     int to;
     std::deque<Chunk> chunks;
-    size_t held = 0;
+    size_t held_bytes = 0;
     bool ended = false;  // `from` has closed the connection
   };
   struct Connection {
     int client;
     int target;
-    Way to_target;
-    Way from_target;
+    Direction to_target;
+    Direction from_target;
   };
 
   void Set(std::atomic<bool>& flag, bool value);
@@ -73,7 +73,7 @@ class TcpProxy {
   int Poll() const;
   void Accept();
   // Returns false if the connection has ended.
-  bool Pump(Way& way, bool stalled, std::chrono::milliseconds delay);
+  bool Pump(Direction& direction, bool stalled, std::chrono::milliseconds delay);
   static void Close(const Connection& connection);
 
   int listener_ = -1;

@@ -14,7 +14,7 @@ import urllib.request
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from ports import free_ports
 
-PATIENCE_S = 120
+TIMEOUT_S = 120
 REJECTS = ("bad_messages", "rejected_events", "undecodable_batches", "scheme_mismatched_stores",
            "scheme_contradictions")
 
@@ -51,25 +51,25 @@ def metrics():
             text = reply.read().decode()
     except OSError:
         return {}
-    found = {name: float(value) for name, value in
-             re.findall(r"^kvcast_source_(\w+)_total\{[^}]*\} (\S+)$", text, re.M)}
+    counters = {name: float(value) for name, value in
+                re.findall(r"^kvcast_source_(\w+)_total\{[^}]*\} (\S+)$", text, re.M)}
     state = re.search(r"^kvcast_source_state\{[^}]*state=\"(\w+)\"[^}]*\} 1$", text, re.M)
-    return found | {"state": state and state[1]}
+    return counters | {"state": state and state[1]}
 
 
 COMPARISONS = ("digest_checks", "scheme_matched_stores")  # old releases lack the second
 
 
 def await_equal(step, before):
-    """Waits until the router has compared its state with a digest of the engine, and a hash with its tokens, more often
-    than in `before`. The digests cover only hashes. A hash of the router covers the other members of a store.
-    Returns the counters of the router."""
-    deadline = time.monotonic() + PATIENCE_S
+    """Waits until each counter of COMPARISONS exceeds its value in `before`. The router compares its state with the
+    digests of the engine, and hashes of the engine with its own hashes of the tokens. The digests cover only hashes.
+    The router's hashes cover the other members of a store. Returns the counters of the router."""
+    deadline = time.monotonic() + TIMEOUT_S
     source = {}
     while source.get("state") != "synced" or any(source[name] <= before.get(name, 0) for name in COMPARISONS
                                                  if name in source):
         if time.monotonic() > deadline:
-            sys.exit(f"FAILED: {step}: not compared in {PATIENCE_S} s: {source}")
+            sys.exit(f"FAILED: {step}: not compared in {TIMEOUT_S} s: {source}")
         time.sleep(0.2)
         source = metrics()
     wrong = {name: source[name] for name in ("digest_mismatches", "lost_batches") if source[name] > 0}

@@ -1,6 +1,6 @@
-// Fuzz target: kvcast's decoder and a second decoder over msgpack-cxx agree. They agree whether the
-// input is valid MessagePack and whether it is a valid batch. They reject the same number of
-// events, and give every accepted event the same values.
+// Fuzz target: kvcast's decoder and a second decoder over msgpack-cxx agree. They agree on
+// whether the input is valid MessagePack and whether it is a valid batch. They reject the same
+// number of events, and give every accepted event the same values.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstddef>
 #include <cstdint>

@@ -25,9 +25,9 @@ TARGETS = {
 }
 
 
-def command(program, target, corpus, found, *flags):
-    """Returns the command that runs a target. The target reads the corpus, and writes new inputs to `found`."""
+def command(program, target, corpus, new_inputs, *flags):
+    """Returns the command that runs a target. The target reads the corpus, and writes new inputs to `new_inputs`."""
     seeds, dictionary, longest = TARGETS[target]
     folder = pathlib.Path(__file__).resolve().parent
-    return [str(program), f"-dict={folder / dictionary}", f"-max_len={longest}", *flags, str(found),
+    return [str(program), f"-dict={folder / dictionary}", f"-max_len={longest}", *flags, str(new_inputs),
             str(corpus / seeds)]

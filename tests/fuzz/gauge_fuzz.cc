@@ -74,12 +74,12 @@ void TakeAll(fuzz::Bytes input) {
     CheckBounds(gauge);
     CheckEncoding(gauge);
     const auto before = latest.find(gauge.origin);
-    const bool counts =
+    const bool is_accepted =
         gauge.origin != kOwnName && (before == latest.end() ? latest.size() < PeerLoads::kMaxOrigins
                                                             : IsNewer(gauge, before->second));
     const auto refused = loads.Take(gauge, kNowUs);
-    KV_CHECK(gauge.origin == kOwnName || counts == !refused.has_value());
-    if (counts) latest[gauge.origin] = std::move(gauge);
+    KV_CHECK(gauge.origin == kOwnName || is_accepted == !refused.has_value());
+    if (is_accepted) latest[gauge.origin] = std::move(gauge);
   }
   CheckSum(latest, loads);
 }

@@ -41,26 +41,26 @@ bool Same(const HttpRequest& a, const HttpRequest& b) {
 
 // Reads the text in pieces of `step` bytes.
 Requests Read(std::string_view text, size_t step) {
-  Requests read;
+  Requests requests;
   RequestReader reader(kLimits);
   boost::beast::flat_buffer input;
-  while (!text.empty() && read.state != State::kBad) {
+  while (!text.empty() && requests.state != State::kBad) {
     const std::string_view piece = text.substr(0, step);
     text.remove_prefix(piece.size());
     const auto room = input.prepare(piece.size());
     std::copy(piece.begin(), piece.end(), static_cast<char*>(room.data()));
     input.commit(piece.size());
-    while ((read.state = reader.Read(input)) == State::kComplete) {
+    while ((requests.state = reader.Read(input)) == State::kComplete) {
       const size_t held = reader.held_bytes();
-      read.complete.push_back(reader.Take());
-      const HttpRequest& request = read.complete.back();
+      requests.complete.push_back(reader.Take());
+      const HttpRequest& request = requests.complete.back();
       KV_CHECK(request.headers.size() <= 128 && request.query.size() <= 128);
       KV_CHECK(held >= request.body.size() + 100 * (request.headers.size() + request.query.size()));
     }
   }
-  KV_CHECK(read.state != State::kBad || reader.error().status >= 400);
-  read.is_too_long = read.state == State::kBad && reader.error().status == 431;
-  return read;
+  KV_CHECK(requests.state != State::kBad || reader.error().status >= 400);
+  requests.is_too_long = requests.state == State::kBad && reader.error().status == 431;
+  return requests;
 }
 
 bool IsVisible(char c) { return c > ' ' && c < '\x7f'; }
@@ -140,8 +140,9 @@ void CheckWritten(const HttpRequest& request) {
 // True if two hex digits follow each percent sign.
 bool HasWholeEscapes(std::string_view target) {
   constexpr std::string_view kDigits = "0123456789abcdefABCDEF";
-  for (size_t at = target.find('%'); at != std::string_view::npos; at = target.find('%', at + 1)) {
-    const std::string_view digits = target.substr(at + 1, 2);
+  for (size_t offset = target.find('%'); offset != std::string_view::npos;
+       offset = target.find('%', offset + 1)) {
+    const std::string_view digits = target.substr(offset + 1, 2);
     if (digits.size() != 2 || digits.find_first_not_of(kDigits) != std::string_view::npos) {
       return false;
     }
@@ -151,15 +152,15 @@ bool HasWholeEscapes(std::string_view target) {
 
 void CheckRequests(std::string_view text) {
   const Requests whole = Read(text, text.size());
-  size_t at = 0;
+  size_t offset = 0;
   for (const HttpRequest& request : whole.complete) {
     CheckRequest(request);
     CheckHosts(request);
     CheckWritten(request);
-    const auto expected = oracle::ReadHttp(text.substr(at));
+    const auto expected = oracle::ReadHttp(text.substr(offset));
     KV_CHECK(expected && expected->method == request.method && expected->body == request.body);
     KV_CHECK(expected->host == request.Header("host") && HasWholeEscapes(expected->target));
-    at += expected->bytes;
+    offset += expected->bytes;
   }
   for (const size_t step : {1, 7}) {
     const Requests pieces = Read(text, step);

@@ -83,29 +83,29 @@ bool TakeChunks(std::string_view& text, std::string& body) {
 }  // namespace
 
 std::optional<HttpText> ReadHttp(std::string_view text) {
-  const size_t all = text.size();
+  const size_t total_bytes = text.size();
   while (text.starts_with(kLineEnd)) text.remove_prefix(kLineEnd.size());
   const auto first = TakeLine(text);
   if (!first) return std::nullopt;
-  HttpText read;
+  HttpText request;
   const size_t blank = first->find(' ');
   const size_t second = first->find(' ', blank + 1);
   if (blank == std::string_view::npos || second == std::string_view::npos) return std::nullopt;
-  read.method = first->substr(0, blank);
-  read.target = first->substr(blank + 1, second - blank - 1);
+  request.method = first->substr(0, blank);
+  request.target = first->substr(blank + 1, second - blank - 1);
   auto headers = TakeHeaders(text);
   if (!headers) return std::nullopt;
-  read.host = (*headers)["host"];
+  request.host = (*headers)["host"];
   if (headers->contains("transfer-encoding")) {
-    if (!TakeChunks(text, read.body)) return std::nullopt;
+    if (!TakeChunks(text, request.body)) return std::nullopt;
   } else if (headers->contains("content-length")) {
     const auto length = Number((*headers)["content-length"], 10);
     if (!length || *length > text.size()) return std::nullopt;
-    read.body = text.substr(0, *length);
+    request.body = text.substr(0, *length);
     text.remove_prefix(*length);
   }
-  read.bytes = all - text.size();
-  return read;
+  request.bytes = total_bytes - text.size();
+  return request;
 }
 
 }  // namespace kvcast::oracle

@@ -1,6 +1,6 @@
 // Fuzz target: CURVE key files, lists of CURVE clients, and token files. A second reader accepts
-// the same keys. A list or a token file allows exactly what its lines state. No error contains a
-// secret.
+// the same keys. A list or a token file allows exactly the roles that its lines state. No error
+// contains a secret.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstddef>
@@ -80,13 +80,13 @@ std::map<std::string, std::string> ExpectedClients(std::string_view text, bool& 
     good = good && words.size() >= 2 && IsZ85Key(words[1]);
     if (!good) break;
     std::string roles = words[0] + ",";
-    for (std::string once; !roles.empty() && good;) {
+    for (std::string seen; !roles.empty() && good;) {
       const std::string role = roles.substr(0, roles.find(','));
       roles.erase(0, role.size() + 1);
       good = (role == "subscribe" || role == "replay" || role == "snapshot") &&
-             once.find(role[1]) == std::string::npos;
+             seen.find(role[1]) == std::string::npos;
       if (!good) break;
-      once += role[1];
+      seen += role[1];
       clients[words[1]] += role[1];
     }
   }
@@ -102,9 +102,9 @@ void CheckClients(const std::string& text) {
   if (!good) return;
   KV_CHECK(clients->size() == expected.size());
   for (const auto& [key, roles] : expected) {
-    const auto found = clients->find(key);
-    KV_CHECK(found != clients->end());
-    const auto allows = [&](CurveRole role) { return (found->second & CurveRoleBit(role)) != 0; };
+    const auto it = clients->find(key);
+    KV_CHECK(it != clients->end());
+    const auto allows = [&](CurveRole role) { return (it->second & CurveRoleBit(role)) != 0; };
     KV_CHECK(allows(CurveRole::kSubscribe) == (roles.find('u') != std::string::npos));
     KV_CHECK(allows(CurveRole::kReplay) == (roles.find('e') != std::string::npos));
     KV_CHECK(allows(CurveRole::kSnapshot) == (roles.find('n') != std::string::npos));
@@ -119,20 +119,20 @@ void CheckTokens(std::string_view text) {
   const Result<AccessTokens> tokens = AccessTokens::Parse(text);
   fuzz::CheckReason(tokens.status());
   if (!tokens.ok()) return;
-  std::map<std::string, AccessRole> held;
+  std::map<std::string, AccessRole> expected;
   for (const std::string_view line : Lines(text)) {
     const auto words = Words(line);
     if (words.empty() || words[0].starts_with('#')) continue;
     KV_CHECK(words.size() == 2 && kRoles.contains(words[0]));
-    KV_CHECK(held.emplace(words[1], kRoles.at(words[0])).second);
+    KV_CHECK(expected.emplace(words[1], kRoles.at(words[0])).second);
   }
-  KV_CHECK(!held.empty());
-  for (const auto& [token, role] : held) {
+  KV_CHECK(!expected.empty());
+  for (const auto& [token, role] : expected) {
     KV_CHECK(token.size() <= 1024);
     KV_CHECK(tokens->RoleOf("Bearer " + token) == role);
     KV_CHECK(!tokens->RoleOf(token) && !tokens->RoleOf("Basic " + token));
     const std::string cut = token.substr(0, token.size() - 1);
-    KV_CHECK(held.contains(cut) || !tokens->RoleOf("Bearer " + cut));
+    KV_CHECK(expected.contains(cut) || !tokens->RoleOf("Bearer " + cut));
   }
   KV_CHECK(!tokens->RoleOf("") && !tokens->RoleOf("Bearer ") && !tokens->RoleOf("Bearer"));
 }

@@ -57,8 +57,8 @@ void CheckInputs(const Query& query) {
     KV_CHECK(IsShort(item.identifier) && item.offset >= 0 && item.length >= 1);
   }
   KV_CHECK(inputs.embedding_digests.size() <= kMaxQueryDigestSizes);
-  for (const PromptEmbeddingDigests& of_size : inputs.embedding_digests) {
-    KV_CHECK(of_size.hash_block_size >= 1);
+  for (const PromptEmbeddingDigests& digests : inputs.embedding_digests) {
+    KV_CHECK(digests.hash_block_size >= 1);
   }
 }
 

@@ -87,8 +87,8 @@ void CheckBounds(const WorkerRegistration& source) {
 // True: the source would be the same without this member, because `value` is the default value or
 // the source's format does not use the member.
 bool IsDefault(const std::string& name, const Json& value, const Json& source) {
-  const std::set<std::string> of_trtllm = {"largest_is_window", "partial_reuse", "poll_ms"};
-  if (source.value("format", "") != "trtllm" && of_trtllm.contains(name)) return true;
+  const std::set<std::string> trtllm_members = {"largest_is_window", "partial_reuse", "poll_ms"};
+  if (source.value("format", "") != "trtllm" && trtllm_members.contains(name)) return true;
   if (source.value("format", "") != "mooncake" && name == "tenant_id") return true;
   if (name == "prefix_cacheable" || name == "partial_reuse") return value == true;
   if (name == "data_parallel_size" || name == "blocks_per_chunk") return value == 1;
@@ -113,7 +113,7 @@ void CheckMember(const std::string& name, const Json& value, const Json& written
   if (name != "groups") return KV_CHECK(kept == value);
   KV_CHECK(kept.size() == value.size());
   for (size_t i = 0; i < kept.size(); ++i) {
-    for (const auto& [member, of_group] : value[i].items()) CheckMember(member, of_group, kept[i]);
+    for (const auto& [member, field] : value[i].items()) CheckMember(member, field, kept[i]);
   }
 }
 

@@ -1,4 +1,5 @@
-"""The seeds of the fuzz targets: FORMATS has for each format a function from the source folder to inputs.
+"""The seeds of the fuzz targets. FORMATS maps each format to a function that yields the seeds. The argument of the
+function is the root of the repository.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -27,7 +28,7 @@ def compact(value):
 
 
 def examples(source):
-    """Yields the JSON objects of the examples: in docs and in the OpenAPI description."""
+    """Yields the JSON objects of the examples in README.md and docs."""
     def objects(value):
         if isinstance(value, dict):
             yield value

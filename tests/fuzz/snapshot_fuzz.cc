@@ -1,5 +1,5 @@
-// Fuzz target: the snapshot reader reads or refuses a part of any bytes. A state that the reader
-// has accepted can be written and read again.
+// Fuzz target: the snapshot reader reads or refuses any bytes as a part of a snapshot. A state that
+// the reader has accepted can be written and read again.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstddef>
 #include <cstdint>

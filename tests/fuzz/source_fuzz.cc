@@ -61,21 +61,21 @@ class Run final : private ReplicaSink, private SourceNetwork {
   void Reset(ResetReason) override { expected_.reset(); }
   bool TakesSnapshots() const override { return true; }
   void BeginSnapshot() override {
-    KV_CHECK(!snapshot_);
-    snapshot_ = true;
+    KV_CHECK(!in_snapshot_);
+    in_snapshot_ = true;
   }
   bool AddToSnapshot(Frame part) override {
-    KV_CHECK(snapshot_);
+    KV_CHECK(in_snapshot_);
     return part[0] % 8 != 0;
   }
   bool CommitSnapshot(const PublisherStatus& status) override {
-    KV_CHECK(snapshot_);
+    KV_CHECK(in_snapshot_);
     if (status.next_seq % 8 == 0) return false;
-    snapshot_ = false;
+    in_snapshot_ = false;
     expected_ = status.next_seq;
     return true;
   }
-  void DropSnapshot() override { snapshot_ = false; }
+  void DropSnapshot() override { in_snapshot_ = false; }
   DigestVerdict Compare(const PublisherStatus& status) override {
     return static_cast<DigestVerdict>(status.first_held % 3);
   }
@@ -85,8 +85,8 @@ class Run final : private ReplicaSink, private SourceNetwork {
     return status.next_seq % 7;
   }
   void BeginRepair(uint64_t buckets) override {
-    KV_CHECK(!snapshot_ && buckets != 0 && ~buckets != 0);
-    snapshot_ = true;
+    KV_CHECK(!in_snapshot_ && buckets != 0 && ~buckets != 0);
+    in_snapshot_ = true;
   }
   bool TakeTurn(AnswerLength) override { return true; }
   void Request(Frame) override { open_ = true; }
@@ -132,7 +132,7 @@ class Run final : private ReplicaSink, private SourceNetwork {
   Input input_;
   int64_t now_ms_ = 0;
   bool open_ = false;
-  bool snapshot_ = false;
+  bool in_snapshot_ = false;
   std::optional<uint64_t> expected_;
   std::vector<uint8_t> payload_;
   Source source_;

@@ -79,7 +79,7 @@ EventBatch OneBlockEach(const EventBatch& batch) {
 }
 
 // The blocks that the events have announced.
-class Held {
+class AnnouncedBlocks {
  public:
   void Take(const EventBatch& batch) {
     for (const Event& event : batch.events) {
@@ -91,15 +91,15 @@ class Held {
   size_t size() const { return media_.size(); }
 
  private:
-  using Place = std::pair<int64_t, std::string>;  // group and hash
+  using BlockKey = std::pair<int64_t, std::string>;  // group and hash
 
   void Store(const BlockStored& stored) {
     KV_CHECK(stored.block_size == kTokens);
     KV_CHECK(stored.group_idx == 0 || stored.group_idx == 1);
     KV_CHECK(stored.kv_cache_spec_kind ==
              (stored.group_idx == 0 ? "full_attention" : "sliding_window"));
-    const Place place(*stored.group_idx, NameOf(stored.block_hashes[0]));
-    KV_CHECK(media_.emplace(place, *stored.medium).second);
+    const BlockKey key(*stored.group_idx, NameOf(stored.block_hashes[0]));
+    KV_CHECK(media_.emplace(key, *stored.medium).second);
     KV_CHECK(media_.size() <= kHeldMax);
   }
   void Remove(const BlockRemoved& removed) {
@@ -108,7 +108,7 @@ class Held {
     media_.erase(held);
   }
 
-  std::map<Place, std::string> media_;
+  std::map<BlockKey, std::string> media_;
 };
 
 class Run {
@@ -152,7 +152,7 @@ class Run {
 
   TrtllmEvents whole_ = NewEvents();
   TrtllmEvents single_ = NewEvents();
-  Held held_;
+  AnnouncedBlocks held_;
 };
 
 }  // namespace

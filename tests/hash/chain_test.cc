@@ -209,7 +209,7 @@ TEST(Chain, ContinuedByOutputTokensLooksAtTheLastItemOnly) {
   EXPECT_NE(continued[1], Chain(hasher, tokens, 16, inputs)[1]);
 }
 
-TEST(Chain, OtherSaltOtherHashesEverywhere) {
+TEST(Chain, AnotherSaltChangesEveryHash) {
   BlockHasher hasher = MakeHasher(HashAlgorithm::kSha256);
   HashInputs salt1;
   salt1.cache_salt = "salt1";

@@ -99,14 +99,14 @@ TEST_F(ConformanceHash, ReadsTheFormOfTheHashes) {
                    "block 0: digest is");
 }
 
-TEST_F(ConformanceHash, TakesADrawnNoneHashFromTheRecord) {
-  const std::string drawn(64, '1');
+TEST_F(ConformanceHash, TakesARandomNoneHashFromTheRecord) {
+  const std::string random_none_hash(64, '1');
   // SHA-256 of the same block under NONE_HASH = 32 x 0x11, computed by Python.
   const std::string hashes =
       R"(["3e6c7ab906c4068e7dcde30db5e18313c03067b735bfd14fae70c47be92ded30"])";
   for (const std::string seed : {"null", R"("random")"}) {
     ASSERT_TRUE(Run({.seed = seed,
-                     .none_hash = drawn,
+                     .none_hash = random_none_hash,
                      .block_hashes = hashes,
                      .int64 = "[12569762596463177008]"})
                     .ok());

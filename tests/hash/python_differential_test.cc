@@ -70,8 +70,8 @@ class Generator {
   double Float() {
     const double value = static_cast<double>(Int()) / static_cast<double>(uint64_t{1} << Below(40));
     // The C encoder of cbor2 5.4 does not use the half-precision form for values in this range.
-    const bool missed = std::fabs(value) >= 32768 && std::fabs(value) < 65536;
-    return missed ? 0 : value;
+    const bool is_excluded = std::fabs(value) >= 32768 && std::fabs(value) < 65536;
+    return is_excluded ? 0 : value;
   }
   ExtraKey Key(bool large, int depth) {
     switch (Below(depth == 0 ? 10 : 7)) {
@@ -157,9 +157,9 @@ struct Reference {
 // Shows the first difference of two preimages. A whole preimage may have several megabytes.
 std::string FirstDifference(const std::string& ours, const std::string& reference) {
   const auto [a, b] = std::mismatch(ours.begin(), ours.end(), reference.begin(), reference.end());
-  const auto at = static_cast<size_t>(a - ours.begin());
-  const size_t from = at < 40 ? 0 : at - 40;
-  return "at digit " + std::to_string(at) + ": ours ..." + ours.substr(from, 80) +
+  const auto position = static_cast<size_t>(a - ours.begin());
+  const size_t from = position < 40 ? 0 : position - 40;
+  return "at digit " + std::to_string(position) + ": ours ..." + ours.substr(from, 80) +
          ", Python's ..." + reference.substr(from, 80);
 }
 

@@ -50,7 +50,7 @@ TEST(ClientConnections, AConnectionThatIsNotQuietMakesNoRoom) {
   EXPECT_EQ(connections.ToClose("new"), 3);
 }
 
-TEST(ClientConnections, AClientTakesNoRoomFromOneThatWouldThenHaveLess) {
+TEST(ClientConnections, AClientTakesNoRoomFromAClientThatWouldThenHaveFewerConnections) {
   ClientConnections connections;
   connections.Open("many");
   connections.Open("many");

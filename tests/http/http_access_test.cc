@@ -125,7 +125,8 @@ TEST_F(HttpAccessTest, ARefusalDoesNotWaitForTheBody) {
   }
   RawHttp client(server->port());
   client.Send(Request("POST /query", "Content-Length: 100\r\nExpect: 100-continue\r\n"));
-  EXPECT_EQ(StatusOf(client.ReadUpTo("\r\n\r\n")), 401) << "not 100";
+  EXPECT_EQ(StatusOf(client.ReadUpTo("\r\n\r\n")), 401)
+      << "the refusal must come instead of 100 Continue";
   EXPECT_EQ(handled, 0);
 }
 
@@ -152,7 +153,7 @@ TEST_F(HttpAccessTest, AllowedHostsAreAnsweredUnderTheirNames) {
   EXPECT_EQ(handled, 3);
 }
 
-TEST(Loopback, OnlyAddressesOfFourNumbersAreLoopback) {
+TEST(Loopback, IncompleteIpv4AddressesAreNotLoopback) {
   for (const char* host : {"127.0.0.1", "127.255.0.9", "localhost", "::1", "[::1]"}) {
     EXPECT_TRUE(IsLoopbackAddress(host)) << host;
   }
@@ -165,7 +166,7 @@ TEST(Loopback, OnlyAddressesOfFourNumbersAreLoopback) {
   }
 }
 
-TEST(HostRules, AForeignNameOfAServerBeyondLoopbackChangesNothing) {
+TEST(HostRules, ABrowserCannotChangeDataUnderAForeignName) {
   const HostRules any(/*local_only=*/false, {});
   EXPECT_EQ(any.WhyRefused("router:8080", "", true), nullptr) << "not a browser";
   EXPECT_EQ(any.WhyRefused("evil.example", "", false), nullptr) << "no names are configured";
@@ -222,7 +223,7 @@ TEST_F(HttpAccessTest, AUnixSocketIsForItsOwnerAlone) {
   EXPECT_NE(taken.message().find("the socket is in use"), std::string::npos) << taken.message();
   EXPECT_EQ(StatusOf(UnixClient(options.unix_path).Ask(Request("POST /change"))), 200);
   server->Stop();
-  EXPECT_NE(stat(options.unix_path.c_str(), &info), 0) << "the socket is removed";
+  EXPECT_NE(stat(options.unix_path.c_str(), &info), 0) << "Stop must remove the socket";
 }
 
 TEST_F(HttpAccessTest, AnAbandonedUnixSocketIsReplaced) {
@@ -240,7 +241,7 @@ TEST_F(HttpAccessTest, AnAbandonedUnixSocketIsReplaced) {
   server->Stop();
   std::ofstream(options.unix_path) << "a file";
   EXPECT_EQ(Start().code(), StatusCode::kUnavailable);
-  EXPECT_TRUE(std::ifstream(options.unix_path).good()) << "the file stays";
+  EXPECT_TRUE(std::ifstream(options.unix_path).good()) << "the file must stay";
   options.unix_path = std::string(200, 'x');
   EXPECT_EQ(Start().code(), StatusCode::kInvalidArgument);
 }

@@ -57,7 +57,7 @@ struct HttpAnswersTest : ::testing::Test {
                 "\r\n");
     return client.ReadToEnd();
   }
-  std::vector<std::string> Taken() {
+  std::vector<std::string> TakeAnswers() {
     const MutexLock lock(mutex);
     return std::exchange(answers, {});
   }
@@ -73,14 +73,15 @@ struct HttpAnswersTest : ::testing::Test {
 TEST_F(HttpAnswersTest, ARefusalHasItsReason) {
   const std::string trace = std::string("traceparent: ") + kTrace + "\r\n";
   Ask("GET /seen", "Authorization: Bearer guess\r\n" + trace);
-  EXPECT_EQ(Taken(), (Lines{"401|127.0.0.1|GET|/seen|authorization: a valid bearer token is "
-                            "needed|" +
-                            std::string(kTrace)}));
+  EXPECT_EQ(TakeAnswers(), (Lines{"401|127.0.0.1|GET|/seen|authorization: a valid bearer token is "
+                                  "needed|" +
+                                  std::string(kTrace)}));
   Ask("POST /change", "Authorization: Bearer watcher\r\n");
-  EXPECT_EQ(Taken(), (Lines{"403|127.0.0.1|POST|/change|authorization: the role of the token does "
-                            "not allow this request|"}));
+  EXPECT_EQ(TakeAnswers(),
+            (Lines{"403|127.0.0.1|POST|/change|authorization: the role of the token does "
+                   "not allow this request|"}));
   Ask("GET /open", "", "evil.example");
-  const Lines rebound = Taken();
+  const Lines rebound = TakeAnswers();
   ASSERT_EQ(rebound.size(), 1u);
   EXPECT_TRUE(rebound[0].starts_with("403|127.0.0.1|GET|/open|host: ")) << rebound[0];
 }
@@ -90,8 +91,9 @@ TEST_F(HttpAnswersTest, OtherAnswersHaveTheirStatusAndTrace) {
   Ask("GET /open", trace);
   Ask("GET /fails", trace);
   Ask("GET /none", "");
-  EXPECT_EQ(Taken(), (Lines{std::string("200|127.0.0.1||/open||") + kTrace,
-                            std::string("500|127.0.0.1||/fails||") + kTrace, "404|127.0.0.1||||"}));
+  EXPECT_EQ(TakeAnswers(),
+            (Lines{std::string("200|127.0.0.1||/open||") + kTrace,
+                   std::string("500|127.0.0.1||/fails||") + kTrace, "404|127.0.0.1||||"}));
 }
 
 TEST_F(HttpAnswersTest, AHandlerSeesThePeerAndTheRole) {

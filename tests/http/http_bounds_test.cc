@@ -51,24 +51,24 @@ std::string SmallChunks(size_t bytes) {
 
 constexpr size_t kSocketRead = 16 << 10;  // maximum bytes of one read
 
-// The CPU time of the fastest of five runs. The bytes arrive in pieces of `together` bytes.
-int64_t ReadNs(const std::string& text, size_t together = kSocketRead) {
-  int64_t least = std::numeric_limits<int64_t>::max();
+// The CPU time of the fastest of five runs. The bytes arrive in pieces of `piece_bytes` bytes.
+int64_t ReadNs(const std::string& text, size_t piece_bytes = kSocketRead) {
+  int64_t fastest = std::numeric_limits<int64_t>::max();
   for (int run = 0; run < 5; ++run) {
     RequestReader reader({});
     boost::beast::flat_buffer input;
     const int64_t begin = ThreadCpuNs();
-    for (size_t at = 0; at < text.size(); at += together) {
-      const std::string_view piece = std::string_view(text).substr(at, together);
+    for (size_t offset = 0; offset < text.size(); offset += piece_bytes) {
+      const std::string_view piece = std::string_view(text).substr(offset, piece_bytes);
       const auto room = input.prepare(piece.size());
       std::copy(piece.begin(), piece.end(), static_cast<char*>(room.data()));
       input.commit(piece.size());
       reader.Read(input);
     }
-    least = std::min(least, ThreadCpuNs() - begin);
+    fastest = std::min(fastest, ThreadCpuNs() - begin);
     EXPECT_EQ(reader.state(), RequestReader::State::kComplete);
   }
-  return least;
+  return fastest;
 }
 
 // A linear reader takes 4 times as long, a quadratic reader 16 times.
@@ -106,13 +106,13 @@ int StatusAfter(const std::string& text) {
   return reader.Read(input) == RequestReader::State::kBad ? reader.error().status : 0;
 }
 
-TEST(HttpBounds, EmptyLinesAreFew) {
+TEST(HttpBounds, EmptyLinesAreLimitedInNumber) {
   const std::string request = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
   EXPECT_EQ(StatusAfter(Repeated("\r\n", 32) + request), 0);
   EXPECT_EQ(StatusAfter(Repeated("\r\n", 34) + request), 400);
 }
 
-TEST(HttpBounds, HeadersAndNamesInTheQueryAreFew) {
+TEST(HttpBounds, HeadersAndNamesInTheQueryAreLimitedInNumber) {
   const auto fields = [](size_t count) {
     return "GET / HTTP/1.1\r\nHost: localhost\r\n" + Repeated("X: y\r\n", 6 * count) + "\r\n";
   };
@@ -128,7 +128,7 @@ TEST(HttpBounds, HeadersAndNamesInTheQueryAreFew) {
 }
 
 // A header or a name in the query takes more memory than its bytes.
-TEST(HttpBounds, AHeadCountsAsItsMemory) {
+TEST(HttpBounds, AHeadCountsWithTheMemoryOfItsHeaders) {
   std::string head = kHead + std::string("Content-Length: 9\r\n");
   for (int i = 100; i < 200; ++i) head += "X" + std::to_string(i) + ":\r\n";
   EXPECT_GT(HeldBy(head), head.size() + 99 * sizeof(std::pair<std::string, std::string>));
@@ -137,7 +137,7 @@ TEST(HttpBounds, AHeadCountsAsItsMemory) {
   EXPECT_EQ(HeldBy(head + "body"), HeldBy(head) + 4);
 }
 
-TEST(HttpBounds, SmallChunksAreFew) {
+TEST(HttpBounds, SmallChunksAreLimitedInNumber) {
   const std::string chunk = "1\r\nx\r\n";
   EXPECT_EQ(StatusAfter(Chunks(chunk, 1024 * chunk.size())), 0);
   EXPECT_EQ(StatusAfter(Chunks(chunk, 1025 * chunk.size())), 400);
@@ -148,7 +148,7 @@ TEST(HttpBounds, SmallChunksAreFew) {
 TEST(HttpBounds, BytesThatComeOneByOneCostTheSameEach) {
   const auto read_ns = [](size_t bytes, const std::string& head) {
     const std::string text = head + std::string(bytes, 'x');
-    int64_t least = std::numeric_limits<int64_t>::max();
+    int64_t fastest = std::numeric_limits<int64_t>::max();
     for (int run = 0; run < 5; ++run) {
       RequestReader reader({.max_head_bytes = 1 << 20});
       boost::beast::flat_buffer input;
@@ -158,10 +158,10 @@ TEST(HttpBounds, BytesThatComeOneByOneCostTheSameEach) {
         input.commit(1);
         reader.Read(input);
       }
-      least = std::min(least, ThreadCpuNs() - begin);
+      fastest = std::min(fastest, ThreadCpuNs() - begin);
       EXPECT_NE(reader.state(), RequestReader::State::kBad);
     }
-    return least;
+    return fastest;
   };
   for (const std::string& head :
        {std::string(kHead) + "X: ", std::string(kHead) + "Transfer-Encoding: chunked\r\n\r\n1;"}) {
@@ -235,16 +235,16 @@ class HttpBoundsTest : public ::testing::Test {
 
 TEST_F(HttpBoundsTest, OtherClientsAreAnsweredWhileOneClientSendsSlowly) {
   Start();
-  std::atomic<bool> over{false};
+  std::atomic<bool> done{false};
   std::thread sending([&] {
     RawHttp client(server->port());
     EXPECT_TRUE(client.Send(SmallChunks(4 << 20)));
     EXPECT_EQ(StatusOf(client), 200);
-    over = true;
+    done = true;
   });
   do {
     ExpectHealthy();
-  } while (!over);
+  } while (!done);
   sending.join();
 }
 
@@ -270,15 +270,15 @@ TEST_F(HttpBoundsTest, LargeQueriesDelayNoOtherQuery) {
   for (const auto& client : large) EXPECT_EQ(StatusOf(*client), 200);
 }
 
-TEST_F(HttpBoundsTest, ARouteTakesNoLongerBodyThanItsOwn) {
+TEST_F(HttpBoundsTest, ARouteRefusesABodyAboveItsLimit) {
   Start();
-  const size_t most = HttpRoute::kSmallBody;
+  const size_t max_body = HttpRoute::kSmallBody;
   for (const std::string path : {"/small", "/nowhere"}) {
     RawHttp fits(server->port());
-    fits.Send(Head(most, path) + std::string(most, 'x'));
+    fits.Send(Head(max_body, path) + std::string(max_body, 'x'));
     EXPECT_EQ(StatusOf(fits), path == "/small" ? 200 : 404);
     RawHttp longer(server->port());
-    longer.Send(Head(most + 1, path));
+    longer.Send(Head(max_body + 1, path));
     EXPECT_EQ(StatusOf(longer), 413) << path;
   }
   RawHttp longest(server->port());
@@ -436,7 +436,7 @@ TEST_F(HttpBoundsTest, ARequestWithoutARouteIsAnsweredBeforeItsBody) {
 }
 
 // The server closes the oldest reply. Requests of other clients are not refused.
-TEST_F(HttpBoundsTest, RepliesThatAreNotReadRefuseNoRequest) {
+TEST_F(HttpBoundsTest, RepliesThatAreNotReadCauseNoRefusedRequest) {
   HttpOptions options = PatientOptions();
   options.max_held_bytes = 2 * kLargeReply + 10000;  // two replies
   Start(options);
@@ -463,19 +463,19 @@ TEST_F(HttpBoundsTest, AReplyHasATimeLimit) {
   options.reply_timeout_ms = 50;
   Start(options);
   RawHttp slow = Client("GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n");
-  std::atomic<bool> over{false};
+  std::atomic<bool> done{false};
   std::thread reading([&] {
-    while (!over && !slow.ReadUpTo("x").empty()) {
+    while (!done && !slow.ReadUpTo("x").empty()) {
     }
   });
   while (server->counters().timed_out == 0) std::this_thread::yield();
-  over = true;
+  done = true;
   reading.join();
   while (server->counters().connections > 0) std::this_thread::yield();
 }
 
 // No client can get the replies of the requests that wait.
-TEST_F(HttpBoundsTest, StopRunsNoHandlerAfterItsTime) {
+TEST_F(HttpBoundsTest, StopRunsNoHandlerAfterTheDrainTimeout) {
   HttpOptions options = PatientOptions();
   options.threads = 1;
   options.drain_timeout_ms = 1;
@@ -516,7 +516,7 @@ TEST_F(HttpBoundsTest, ManyLateConnectionsAreClosed) {
   ExpectHealthy();
 }
 
-// The number of files for which this process has a file table.
+// The number of files that the file table of this process can hold.
 size_t FileTableSize() {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {
@@ -545,8 +545,8 @@ TEST(HttpBoundsDeathTest, TheFileTableHasRoomForAllConnections) {
   EXPECT_EXIT(start(), ::testing::ExitedWithCode(0), "file table");
 }
 
-// The server holds no bytes of a late request while it still reads, so that the client gets its
-// answer.
+// After its answer to a late request, the server still reads, so that the client gets the answer.
+// The server then holds no bytes of the request.
 TEST_F(HttpBoundsTest, ALateRequestHoldsNoBytes) {
   HttpOptions options = PatientOptions();
   options.request_timeout_ms = 300;

@@ -89,7 +89,7 @@ class HttpClientsTest : public ::testing::Test {
     ExpectDone(client);
   }
 
-  // Waits until the server has closed all other connections.
+  // Waits until the server has this number of connections. Returns false after 30 s.
   bool HasConnections(uint64_t count) const {
     const int64_t deadline_ms = SteadyMs() + 30'000;
     while (server->counters().connections != count) {
@@ -196,7 +196,7 @@ TEST_F(HttpClientsTest, TheRequestOfAClientThatHasLeftIsDropped) {
   EXPECT_TRUE(HasConnections(2)) << "the connection of the dropped request was not closed";
 }
 
-// A change counts although its client has left.
+// A change takes effect although its client has left.
 TEST_F(HttpClientsTest, ARequestThatChangesSomethingIsNotDropped) {
   HttpOptions options = WithThreads(1);
   options.abandoned_after_ms = 0;

@@ -81,7 +81,7 @@ TEST_F(HttpPiecesTest, EndWithTheConnectionForOldClients) {
   EXPECT_EQ(reply.find("chunked"), std::string::npos);
 }
 
-TEST_F(HttpPiecesTest, HeadHasNone) {
+TEST_F(HttpPiecesTest, AReplyToHeadHasNoPieces) {
   Start();
   RawHttp client(server->port());
   client.Send(
@@ -135,13 +135,13 @@ TEST_F(HttpPiecesTest, AReplyHasATimeLimit) {
   Start(options);
   RawHttp reader(server->port());
   reader.Send("GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n");
-  std::atomic<bool> over{false};
+  std::atomic<bool> done{false};
   std::thread reading([&] {
-    while (!over && !reader.ReadUpTo("x").empty()) {
+    while (!done && !reader.ReadUpTo("x").empty()) {
     }
   });
   while (released == 0) std::this_thread::yield();
-  over = true;
+  done = true;
   reading.join();
   EXPECT_EQ(server->counters().timed_out, 1u);
 }

@@ -209,9 +209,10 @@ TEST(HttpServer, PipelinedRequestsAreAnsweredInOrder) {
   ASSERT_TRUE(client.Send(requests));
   const std::string replies = client.ReadToEnd();
   std::string got;
-  for (size_t at = 0; (at = replies.find("HTTP/1.1 ", at)) != std::string::npos; ++at) {
-    const size_t body = replies.find("\r\n\r\n", at) + 4;
-    const bool missing = replies.compare(at + 9, 3, "404") == 0;
+  for (size_t offset = 0; (offset = replies.find("HTTP/1.1 ", offset)) != std::string::npos;
+       ++offset) {
+    const size_t body = replies.find("\r\n\r\n", offset) + 4;
+    const bool missing = replies.compare(offset + 9, 3, "404") == 0;
     got += missing ? "404" : replies.substr(body, replies.find_first_of(";h", body) + 1 - body);
   }
   EXPECT_EQ(got, wanted + "h");

@@ -197,7 +197,7 @@ TEST_F(HttpTlsTest, TwoRequestsMayArriveTogether) {
   EXPECT_TRUE(replies.ends_with("ho")) << replies;
 }
 
-TEST_F(HttpTlsTest, UnfinishedHandshakesStopNobody) {
+TEST_F(HttpTlsTest, UnfinishedHandshakesBlockNoClient) {
   Start();
   std::vector<TlsClient> clients;
   for (int i = 0; i < 100; ++i) {
@@ -259,7 +259,7 @@ TEST_F(HttpTlsTest, IdleConnectionsAreClosed) {
   while (server->counters().connections > 0) std::this_thread::yield();
 }
 
-TEST_F(HttpTlsTest, StopAnswersAndEnds) {
+TEST_F(HttpTlsTest, StopEndsAllConnections) {
   Start();
   const auto client = Client();
   ASSERT_TRUE(client->Post("/echo", "hi", "text/plain"));

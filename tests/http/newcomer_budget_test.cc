@@ -35,7 +35,7 @@ TEST(NewcomerBudget, AQuietServerServesEachNewcomerAtOnce) {
   }
 }
 
-TEST(NewcomerBudget, LittleTimeIsSaved) {
+TEST(NewcomerBudget, TheSavedTimeIsBounded) {
   NewcomerBudget budget;
   EXPECT_TRUE(budget.HasTime(3'600'000'000));
   EXPECT_LE(UsedIn(budget, 3'600'000'000, 10'000),
@@ -48,7 +48,7 @@ void SpendAll(NewcomerBudget& budget) {
   for (int64_t spent = 0; spent < NewcomerBudget::kMostUs; spent += kMost) budget.Spend(kMost);
 }
 
-TEST(NewcomerBudget, TimeThatWasUsedTooMuchIsPaidForLater) {
+TEST(NewcomerBudget, NewcomersWaitAfterTheyHaveUsedTooMuchTime) {
   NewcomerBudget budget;
   EXPECT_TRUE(budget.HasTime(1'000'000));
   SpendAll(budget);

@@ -38,7 +38,7 @@ class ReadySocketsTest : public ::testing::Test {
     std::ranges::sort(ids);
     return ids;
   }
-  // The number of calls of the handler that AsyncWait has got.
+  // Runs the handlers that are ready. Returns the number of calls of the handler of AsyncWait.
   int Calls() {
     io.restart();
     io.poll();
@@ -70,12 +70,12 @@ TEST_F(ReadySocketsTest, ASocketIsReadyOnceForEachWatch) {
   EXPECT_TRUE(ready.Watch(pair.server.get(), 7));
   EXPECT_EQ(Take(), Ids{7});
   pair.Send();
-  EXPECT_EQ(Take(), Ids{}) << "it is not watched";
+  EXPECT_EQ(Take(), Ids{}) << "the socket is not watched";
   EXPECT_TRUE(ready.Watch(pair.server.get(), 7));
   EXPECT_EQ(Take(), Ids{7});
 }
 
-TEST_F(ReadySocketsTest, TheEndIsReady) {
+TEST_F(ReadySocketsTest, ASocketThatTheClientHasClosedIsReady) {
   Pair pair;
   EXPECT_TRUE(ready.Watch(pair.server.get(), 7));
   pair.client = Descriptor();
@@ -126,9 +126,9 @@ TEST_F(ReadySocketsTest, ABoundedNumberIsTaken) {
   Ids taken = Take();
   EXPECT_EQ(taken.size(), ReadySockets::kMostTaken);
   EXPECT_TRUE(more);
-  const Ids rest = Take();
+  const Ids remaining = Take();
   EXPECT_FALSE(more);
-  taken.insert(taken.end(), rest.begin(), rest.end());
+  taken.insert(taken.end(), remaining.begin(), remaining.end());
   std::ranges::sort(taken);
   EXPECT_EQ(taken, all);
 }

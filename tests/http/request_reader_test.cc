@@ -143,15 +143,15 @@ TEST(RequestReader, LinesOfChunksAndTrailersAreBounded) {
 TEST(RequestReader, TheBoundOfTheHeadDoesNotDependOnPieces) {
   std::string text = "GET /path HTTP/1.1\r\nHost: a\r\nA: ";
   text += std::string(96 - text.size(), 'x') + "\r\n\r\n";
-  for (const size_t most : {99, 100}) {
+  for (const size_t max_head : {99, 100}) {
     for (size_t piece = 1; piece <= text.size(); ++piece) {
-      RequestReader reader({.max_head_bytes = most, .max_body_bytes = 10});
+      RequestReader reader({.max_head_bytes = max_head, .max_body_bytes = 10});
       boost::beast::flat_buffer input;
       for (size_t i = 0; i < text.size(); i += piece) {
         Append(input, std::string_view(text).substr(i, piece));
         reader.Read(input);
       }
-      EXPECT_EQ(reader.state(), most == 100 ? State::kComplete : State::kBad) << piece;
+      EXPECT_EQ(reader.state(), max_head == 100 ? State::kComplete : State::kBad) << piece;
     }
   }
 }

@@ -7,9 +7,10 @@ import environment
 
 FAMILIES = ("llama", "gemma3", "gemma2", "gpt_oss", "cohere2", "mistral", "llama4", "lfm2",
             "qwen3_next")
+# The models of the cases inside-*.
 INSIDE = ("llama", "gemma3", "gpt_oss", "llama4", "lfm2")
 # Models whose hits end inside blocks. qwen3_next has blocks of 544 tokens.
-_INSIDE = {"qwen3_next": ("--unit", "32")}
+_UNIT_ARGUMENTS = {"qwen3_next": ("--unit", "32")}
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Case:
 def _case(name: str, model: str, *arguments: str, requests: int = 100, flight: int = 50,
           **more) -> Case:
     return Case(name, ("--model", model, "--requests", str(requests), "--flight", str(flight),
-                       *_INSIDE.get(model, ()), *arguments), **more)
+                       *_UNIT_ARGUMENTS.get(model, ()), *arguments), **more)
 
 
 def _families() -> list[Case]:

@@ -118,15 +118,15 @@ def plugin_folder(options: argparse.Namespace) -> list[str]:
 
 
 def engine_options(options: argparse.Namespace, folder: str) -> live_engine.EngineOptions:
-    def at(name):
+    def path_of(name):
         return os.path.join(folder, name)
     adapters = ()
     if options.lora:
-        adapters = tuple((name, models.write_adapter(options.model, at(name), number))
+        adapters = tuple((name, models.write_adapter(options.model, path_of(name), number))
                          for number, name in enumerate(("adapter-a", "adapter-b")))
     return live_engine.EngineOptions(
-        model=models.write(options.model, at(options.model)),
-        draft=models.write("eagle_llama", at("draft")) if options.eagle else None,
+        model=models.write(options.model, path_of(options.model)),
+        draft=models.write("eagle_llama", path_of("draft")) if options.eagle else None,
         adapters=adapters, blocks=options.blocks, unit=options.unit, connects=options.connect,
         hash_algorithm=options.hash, retention=options.retention,
         host_bytes=options.host_mib << 20, spec=options.spec, buffer_steps=options.buffer_steps, plugin=options.plugin)
@@ -144,15 +144,15 @@ def main() -> int:
         environment.skip(f"vLLM {vllm.__version__} is installed, not {options.vllm}")
     import runs
 
-    told = {name: value for name, value in vars(options).items()
+    given = {name: value for name, value in vars(options).items()
             if value != parser().get_default(name) and name not in ("kvcast", "differences", "wheels")}
     try:
         with tempfile.TemporaryDirectory(prefix="kvcast-live-") as folder:
             # vLLM hashes the path of an adapter. A relative path is the same in each run.
             os.chdir(folder)
-            described = engine_options(options, ".")
+            engine_settings = engine_options(options, ".")
             remote = options.ranks > 1 or options.engine_restart > 0
-            run = (runs.Processes if remote else runs.InProcess)(options, described)
+            run = (runs.Processes if remote else runs.InProcess)(options, engine_settings)
             result = run.drive()
     except Exception:
         traceback.print_exc()
@@ -161,7 +161,7 @@ def main() -> int:
         if PLUGIN in os.environ:
             shutil.rmtree(os.environ[PLUGIN], ignore_errors=True)
     failures = run.report.failures(options.judge, options.salts or options.lora)
-    print(json.dumps({"vllm": vllm.__version__, "model": options.model} | told | result
+    print(json.dumps({"vllm": vllm.__version__, "model": options.model} | given | result
                      | {"failures": failures}))
     return 1 if failures else 0
 

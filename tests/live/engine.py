@@ -97,7 +97,7 @@ class Engine:
         self.published = 0
         self.on_batch = []  # functions that are called with each batch, in order, before it is sent
         self.on_lookup = None  # called with a request and a function that makes the lookup
-        self._batches_and_lookups()
+        self._wrap_publish_and_lookup()
         self._number = 0
 
     def _arguments(self) -> dict:
@@ -153,7 +153,7 @@ class Engine:
             return self._endpoint, replay
         return self._publisher._pub.getsockopt_string(zmq.LAST_ENDPOINT), replay
 
-    def _batches_and_lookups(self) -> None:
+    def _wrap_publish_and_lookup(self) -> None:
         publish, lookup = self._publisher.publish, self.manager.get_computed_blocks
 
         def noted(batch):
@@ -230,14 +230,14 @@ class Engine:
         groups = []
         for index, group in enumerate(self.scheduler.kv_cache_config.kv_cache_groups):
             spec = group.kv_cache_spec
-            told = {"kind": get_kv_cache_spec_kind(spec).value, "block_size": spec.block_size}
+            members = {"kind": get_kv_cache_spec_kind(spec).value, "block_size": spec.block_size}
             if getattr(spec, "sliding_window", None):
-                told["sliding_window"] = spec.sliding_window
+                members["sliding_window"] = spec.sliding_window
             if getattr(spec, "attention_chunk_size", None):
-                told["chunk_size"] = spec.attention_chunk_size
+                members["chunk_size"] = spec.attention_chunk_size
             if index in self.dropping_groups():
-                told["eagle"] = True
-            groups.append(told)
+                members["eagle"] = True
+            groups.append(members)
         return groups
 
     def release(self) -> str:
@@ -250,26 +250,26 @@ class Engine:
         """Returns the members of a source that an operator would set for this engine. `amount`:
         nothing; needed (the members that the events do not show, or show late); all."""
         groups = self.groups()
-        told = {}
+        members = {}
         if amount == "needed" and self.manager.coordinator.enable_partial_hash_hits:
             # Until a whole block is stored, a store inside a block looks like a store of a smaller block.
-            told = {"groups": groups} | self._units()
+            members = {"groups": groups} | self._units()
         elif amount == "needed":
-            told["eagle"] = any(group.get("eagle") for group in groups)
+            members["eagle"] = any(group.get("eagle") for group in groups)
             # The router does not know which of different groups drop a block.
-            if told["eagle"] and len(groups) > 1:
-                told = {"groups": groups}
+            if members["eagle"] and len(groups) > 1:
+                members = {"groups": groups}
             for group in groups:
                 if "chunk_size" in group:
-                    told["chunk_size"] = group["chunk_size"]
+                    members["chunk_size"] = group["chunk_size"]
         elif amount == "all":
-            told = {"groups": groups, "release": self.release(), "replay_tokens": 0,
+            members = {"groups": groups, "release": self.release(), "replay_tokens": 0,
                     "gpu_blocks": self.scheduler.kv_cache_config.num_blocks - 1}
             if self.manager.coordinator.enable_partial_hash_hits:
-                told |= self._units()
+                members |= self._units()
         if amount != "nothing" and self.options.adapters:
-            told["lora_paths"] = dict(self.options.adapters)
-        return told
+            members["lora_paths"] = dict(self.options.adapters)
+        return members
 
     def _units(self) -> dict:
         size = self.scheduler.hash_block_size

@@ -45,36 +45,36 @@ def named(cell: str) -> list[str]:
 def problems(root: pathlib.Path) -> list[str]:
     cases = {case.name: case for case in CASES}
     known = recorded()
-    found, shown = [], set()
+    errors, shown = [], set()
     for row in rows((root / "docs/engines.md").read_text(encoding="utf-8")):
         if len(row) != len(COLUMNS) or not all(row):
-            found.append(f"{row}: expected {len(COLUMNS)} cells that are not empty")
+            errors.append(f"{row}: expected {len(COLUMNS)} cells that are not empty")
             continue
         where = " ".join(row[:3])
         for name in named(row[3]):
             shown.add(name)
             if name not in cases:
-                found.append(f"{where}: the live case {name} does not exist")
+                errors.append(f"{where}: the live case {name} does not exist")
                 continue
             for version in named(row[1]):
                 if version not in environment.versions() or not cases[name].runs_on(version):
-                    found.append(f"{where}: {name} does not run on {version}")
+                    errors.append(f"{where}: {name} does not run on {version}")
         for name in named(row[4]):
             if not re.fullmatch(r"\d\d|(vllm|sglang)-\d+", name) or (known and name not in known):
-                found.append(f"{where}: the recording {name} does not exist")
-        found += [f"{where}: tests/{name} does not exist" for name in named(row[5])
+                errors.append(f"{where}: the recording {name} does not exist")
+        errors += [f"{where}: tests/{name} does not exist" for name in named(row[5])
                   if not (root / "tests" / name).is_file()]
     for case in CASES:
         if not case.short and not case.fails and case.name not in shown:
-            found.append(f"no row names the live case {case.name}")
-    return found
+            errors.append(f"no row names the live case {case.name}")
+    return errors
 
 
 def main() -> int:
-    found = problems(pathlib.Path(sys.argv[1]))
-    for problem in found:
+    errors = problems(pathlib.Path(sys.argv[1]))
+    for problem in errors:
         print(f"docs/engines.md: {problem}")
-    return 1 if found else 0
+    return 1 if errors else 0
 
 
 if __name__ == "__main__":

@@ -27,15 +27,15 @@ class HostWorker(OffloadingWorker):
         pairs = list(zip(gpu.block_ids, host.block_ids))
         size = 0
         for group, count in enumerate(gpu.group_sizes):
-            mine, pairs = pairs[:count], pairs[count:]
+            group_pairs, pairs = pairs[:count], pairs[count:]
             for reference in self._references[group]:
                 device, memory = self._gpu[reference.tensor_idx], self._host[reference.tensor_idx]
-                for block, slot in mine:
+                for block, slot in group_pairs:
                     if to_host:
                         memory[slot].copy_(device[block])
                     else:
                         device[block].copy_(memory[slot])
-                size += len(mine) * reference.page_size_bytes
+                size += len(group_pairs) * reference.page_size_bytes
         self.copied += size
         self._finished.append(TransferResult(job, True, size, 1e-6))
         return True

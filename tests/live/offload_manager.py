@@ -88,8 +88,8 @@ class Recorder:
         op["n"] = [manager._num_allocated_chunks, len(manager._free_list), manager._num_evictable_cache_chunks,
                    manager._num_write_pending_chunks]
         if self._policy == "arc":
-            own = manager._policy
-            op["arc"] = [own.target_t1_size, len(own.t1), len(own.t2), len(own.b1), len(own.b2)]
+            arc = manager._policy
+            op["arc"] = [arc.target_t1_size, len(arc.t1), len(arc.t2), len(arc.b1), len(arc.b2)]
         return op
 
     def run(self, calls):

@@ -8,7 +8,7 @@ import time
 import zmq
 
 TOPIC = "kv-events"
-PATIENCE_S = 60
+TIMEOUT_S = 60
 
 
 class Reader:
@@ -26,22 +26,22 @@ class Reader:
 
     def payloads(self, count: int) -> dict[int, bytes]:
         """Returns the payloads of the first `count` batches by number."""
-        found, deadline = {}, time.monotonic() + PATIENCE_S
-        while len(found) < count and self._live.poll(200):
+        by_number, deadline = {}, time.monotonic() + TIMEOUT_S
+        while len(by_number) < count and self._live.poll(200):
             _, seq, payload = self._live.recv_multipart()
-            found[int.from_bytes(seq, "big")] = payload
-        self.live = len(found)
+            by_number[int.from_bytes(seq, "big")] = payload
+        self.live = len(by_number)
         self._replay.send_multipart((b"", (0).to_bytes(8, "big")))
         while self._replay.poll(max(0, 1000 * (deadline - time.monotonic()))):
             _, _, seq, payload = self._replay.recv_multipart()
             if not payload:
                 break
-            if found.setdefault(int.from_bytes(seq, "big"), payload) != payload:
+            if by_number.setdefault(int.from_bytes(seq, "big"), payload) != payload:
                 raise RuntimeError("a replayed payload differs from the live payload")
             self.replayed += 1
         self._live.close(0)
         self._replay.close(0)
-        return found
+        return by_number
 
 
 def without_content(batch):

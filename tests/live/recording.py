@@ -60,17 +60,17 @@ class Recording:
         engine, config = self._engine, self._engine.config
         scheduler, coordinator = engine.scheduler, engine.manager.coordinator
         groups = []
-        for told, group in zip(engine.groups(), scheduler.kv_cache_config.kv_cache_groups):
+        for members, group in zip(engine.groups(), scheduler.kv_cache_config.kv_cache_groups):
             spec = group.kv_cache_spec
-            written = {"kind": _KINDS[told["kind"]], "block_size": spec.block_size,
-                       "spec_kind": told["kind"]}
-            if "sliding_window" in told:
-                written["window"] = told["sliding_window"]
-            if "chunk_size" in told:
-                written["chunk"] = told["chunk_size"]
+            written = {"kind": _KINDS[members["kind"]], "block_size": spec.block_size,
+                       "spec_kind": members["kind"]}
+            if "sliding_window" in members:
+                written["window"] = members["sliding_window"]
+            if "chunk_size" in members:
+                written["chunk"] = members["chunk_size"]
             if written["kind"] == "mamba":
                 written |= {"mode": "align", "num_speculative_blocks": spec.num_speculative_blocks}
-            if told.get("eagle"):
+            if members.get("eagle"):
                 written["eagle"] = True
             groups.append(written)
         return {
@@ -142,8 +142,8 @@ class Recording:
         # memory the counts would differ, so the file has no final record.
         if not self._engine.options.host_bytes:
             self._lines.append(self._final())
-        opened = gzip.open if self._path.endswith(".gz") else open
-        with opened(self._path, "wt", encoding="utf-8") as file:
+        open_file = gzip.open if self._path.endswith(".gz") else open
+        with open_file(self._path, "wt", encoding="utf-8") as file:
             for line in self._lines:
                 file.write(json.dumps(line) + "\n")
 

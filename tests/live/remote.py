@@ -26,9 +26,9 @@ class RemoteEngine:
         self._process.stdin.write(json.dumps(dataclasses.asdict(options)) + "\n")
         self._process.stdin.flush()
 
-    def started(self) -> None:
-        self.told = self._answer()
-        self.endpoint, self.replay_endpoint = self.told.pop("endpoints")
+    def await_start(self) -> None:
+        self._properties = self._answer()
+        self.endpoint, self.replay_endpoint = self._properties.pop("endpoints")
 
     def _answer(self) -> dict:
         line = self._process.stdout.readline()
@@ -40,14 +40,14 @@ class RemoteEngine:
         self._process.stdin.write(json.dumps(dataclasses.asdict(request)) + "\n")
         self._process.stdin.flush()
 
-    def ended(self) -> tuple[int, list[int]]:
+    def await_end(self) -> tuple[int, list[int]]:
         """Waits for the end of the request. Returns (num_cached_tokens, output tokens)."""
         answer = self._answer()
         self.published = answer["published"]
         return answer["reused"], answer["output"]
 
     def properties(self, amount: str) -> dict:
-        return self.told[amount]
+        return self._properties[amount]
 
     def kill(self) -> None:
         """Kills the process, like a machine that fails. The engine is not shut down."""
@@ -64,10 +64,10 @@ def main() -> None:
         answers.write(json.dumps(value) + "\n")
         answers.flush()
 
-    told = json.loads(sys.stdin.readline())
-    adapters = tuple(tuple(pair) for pair in told.pop("adapters"))
-    ports = told.pop("ports")
-    engine = Engine(EngineOptions(**told, adapters=adapters, ports=ports and tuple(ports)))
+    options = json.loads(sys.stdin.readline())
+    adapters = tuple(tuple(pair) for pair in options.pop("adapters"))
+    ports = options.pop("ports")
+    engine = Engine(EngineOptions(**options, adapters=adapters, ports=ports and tuple(ports)))
     answer({amount: engine.properties(amount) for amount in ("nothing", "needed", "all")}
            | {"endpoints": [engine.endpoint, engine.replay_endpoint]})
     for line in sys.stdin:

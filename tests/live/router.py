@@ -32,7 +32,7 @@ class Router:
         port = None
         line = ""
         while port is None:
-            line, before = self._process.stderr.readline(), line
+            line, previous = self._process.stderr.readline(), line
             if not line:
                 raise RouterError(f"the router did not start: {before.strip()}")
             port = re.search(r"http_listening .*http://[^:]+:(\d+)", line)
@@ -57,10 +57,10 @@ class Router:
         """Returns the members of a source that this router accepts."""
         return set(self.call("GET", "/openapi.json")["components"]["schemas"]["Source"]["properties"])
 
-    def follow(self, source: dict, name: str = NAME, patience_s: float = 60) -> None:
+    def follow(self, source: dict, name: str = NAME, timeout_s: float = 60) -> None:
         """Adds the source. Returns when the router has joined the stream."""
         self.call("POST", "/v1/sources", {"name": name} | source)
-        deadline = time.monotonic() + patience_s
+        deadline = time.monotonic() + timeout_s
         while (state := self.worker_state(name))["state"] in ("connecting", "bootstrap"):
             if time.monotonic() > deadline:
                 raise RouterError(f"the stream is {state['state']}: {state.get('hint', '')}")
@@ -70,9 +70,9 @@ class Router:
         workers = self.call("GET", "/v1/state")["workers"]
         return next(worker for worker in workers if worker["name"] == name)
 
-    def ask(self, query: dict, published: int, name: str = NAME, patience_s: float = 60) -> dict:
+    def ask(self, query: dict, published: int, name: str = NAME, timeout_s: float = 60) -> dict:
         """Returns the answer after the router has applied exactly the first `published` batches."""
-        deadline = time.monotonic() + patience_s
+        deadline = time.monotonic() + timeout_s
         query = query | {"workers": [name]}
         while True:
             answer = self.call("POST", "/v1/query", query)["workers"][0]

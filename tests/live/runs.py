@@ -35,18 +35,18 @@ def query(tokens, key: Key) -> dict:
 
 
 class Run:
-    def __init__(self, options: argparse.Namespace, described: EngineOptions):
-        self.options, self.described = options, described
+    def __init__(self, options: argparse.Namespace, engine_settings: EngineOptions):
+        self.options, self.engine_settings = options, engine_settings
         self.report = Report()
         self.router = Router(options.kvcast)
-        self.workload = Workload(options.seed, models.VOCAB, keys(options), described.longest,
+        self.workload = Workload(options.seed, models.VOCAB, keys(options), engine_settings.longest,
                                  options.reports)
 
     def source(self, engine) -> dict:
         options = self.options
-        told = {"endpoint": engine.endpoint, "replay_endpoint": engine.replay_endpoint}
+        members = {"endpoint": engine.endpoint, "replay_endpoint": engine.replay_endpoint}
         if options.connect:
-            told["bind"] = True
+            members["bind"] = True
         properties = engine.properties("all" if options.fault == "window" else options.tell)
         if options.reports and options.tell != "nothing":
             properties["reports_hits"] = True
@@ -55,7 +55,7 @@ class Run:
                 if "sliding_window" in group:
                     group["sliding_window"] //= 2
         known = self.router.source_members()
-        return told | {name: value for name, value in properties.items() if name in known} | \
+        return members | {name: value for name, value in properties.items() if name in known} | \
             options.tell_more
 
     def print_difference(self, where: str, length: int, key: Key, answer: dict, reused: int,
@@ -77,9 +77,9 @@ class InProcess(Run):
     """A run with the engine in this process. The run can intercept the engine's lookups, and can compare the
     events with the pool."""
 
-    def __init__(self, options: argparse.Namespace, described: EngineOptions):
-        super().__init__(options, described)
-        self.engine = Engine(described)
+    def __init__(self, options: argparse.Namespace, engine_settings: EngineOptions):
+        super().__init__(options, engine_settings)
+        self.engine = Engine(engine_settings)
         self._dropped = False
         if options.fault == "drop":
             self.engine.on_batch.append(self._drop)
@@ -164,13 +164,13 @@ class InProcess(Run):
         request = self.workload.next()
         looked_up = []
 
-        def on_lookup(watched, lookup):
+        def on_lookup(engine_request, lookup):
             pending = list(engine.pending())
             result = lookup()
             if not looked_up:
                 looked_up.append((result[1], pending))
                 if asked and not self.options.host_mib:
-                    self._compare(number, watched, request.key, answer, result[1], pending)
+                    self._compare(number, engine_request, request.key, answer, result[1], pending)
                 if self.recording and not pending:
                     self.recording.probe(list(request.tokens), request.key, request.reports, result[1])
             return result
@@ -201,10 +201,10 @@ class InProcess(Run):
         self.host["loaded"] += loaded
         self.host["differ"] += promised != loaded
 
-    def _compare(self, number: int, watched, key, answer: dict, hit: int, pending: list) -> None:
+    def _compare(self, number: int, engine_request, key, answer: dict, hit: int, pending: list) -> None:
         if answer["reusable_tokens"] != hit and not pending:
-            why = self.mirror.explain(self.engine.manager, watched, pending)
-            self.print_difference(f"request {number}", watched.num_tokens, key, answer, hit, why)
+            why = self.mirror.explain(self.engine.manager, engine_request, pending)
+            self.print_difference(f"request {number}", engine_request.num_tokens, key, answer, hit, why)
 
     def _in_flight(self, count: int) -> None:
         engine = self.engine
@@ -227,20 +227,20 @@ class InProcess(Run):
         engine.drain()
         engine.on_lookup = None
 
-    def _at_lookup(self, watched, lookup):
+    def _at_lookup(self, engine_request, lookup):
         """Asks the router when it has applied all events of the engine. After that, the engine makes its
         lookup. The engine looks up a request again if the request waits or was preempted."""
         engine = self.engine
         engine.publish_pending()
         # vLLM may add a suffix to the name of a request.
-        key, reports = next(told for name, told in self._keys.items()
-                            if watched.request_id == name or watched.request_id.startswith(name + "-"))
-        tokens = list(watched.all_token_ids)
+        key, reports = next(entry for name, entry in self._keys.items()
+                            if engine_request.request_id == name or engine_request.request_id.startswith(name + "-"))
+        tokens = list(engine_request.all_token_ids)
         answer = self.router.ask(query(tokens, key), engine.published)
         result = lookup()
         hit = result[1]
         if self.report.note(self.report.at_lookup, key != Key(), answer, hit) != 0:
-            why = self.mirror.explain(engine.manager, watched, [])
+            why = self.mirror.explain(engine.manager, engine_request, [])
             self.print_difference(f"lookup of {watched.request_id}", len(tokens), key, answer, hit, why)
         if self.recording:
             self.recording.probe(tokens, key, reports, hit)
@@ -279,8 +279,8 @@ class InProcess(Run):
 class Processes(Run):
     """A run with engines in separate processes: data-parallel ranks, or an engine that is killed."""
 
-    def __init__(self, options: argparse.Namespace, described: EngineOptions):
-        super().__init__(options, described)
+    def __init__(self, options: argparse.Namespace, engine_settings: EngineOptions):
+        super().__init__(options, engine_settings)
         ranks = options.ranks
         # The publisher adds the rank to its ports.
         self.ports = _port_ranges(ranks)
@@ -288,20 +288,20 @@ class Processes(Run):
         self.names = [NAME if rank == 0 else f"{NAME}-{rank}" for rank in range(ranks)]
 
     def _start(self, rank: int) -> RemoteEngine:
-        described = dataclasses.replace(self.described, rank=rank, ports=self.ports)
-        return RemoteEngine(described)
+        engine_settings = dataclasses.replace(self.engine_settings, rank=rank, ports=self.ports)
+        return RemoteEngine(engine_settings)
 
     def drive(self) -> dict:
         options = self.options
         try:
             for name, engine in zip(self.names, self.engines):
-                engine.started()
+                engine.await_start()
                 self.router.follow(self.source(engine), name)
             for number in range(options.requests):
                 if options.engine_restart and number == options.engine_restart:
                     self.engines[0].kill()
                     self.engines[0] = self._start(0)
-                    self.engines[0].started()
+                    self.engines[0].await_start()
                 self._round(number)
             published = [engine.published for engine in self.engines]
             return self.report.result() | {"batches": published} | self.stop_router()
@@ -321,7 +321,7 @@ class Processes(Run):
         for engine, (request, _) in zip(self.engines, begun):
             engine.begin(request)
         for name, engine, (request, answer) in zip(self.names, self.engines, begun):
-            reused, output = engine.ended()
+            reused, output = engine.await_end()
             self.workload.note(request, output)
             if self.report.note(self.report.sequential, request.key != Key(), answer, reused) != 0:
                 self.print_difference(f"request {number} of {name}", len(request.tokens), request.key,

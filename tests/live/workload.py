@@ -42,7 +42,7 @@ class Workload:
         chance = pick.random()
         if not self._past or chance < 0.3:
             return pick.choice(self._heads) + self._text(pick.randrange(1, 200)), pick.choice(self._keys)
-        # Late requests are chosen more often than early requests, whose blocks may be evicted.
+        # Early requests are chosen less often than late requests, because their blocks may be evicted.
         past = self._past[-1 - int(len(self._past) * pick.random() ** 2)]
         if chance < 0.65:
             return past.tokens + self._text(pick.randrange(1, 120)), past.key

@@ -26,14 +26,14 @@ BUGS = [("one bug", "a.txt", "right", "wrong", "good_test"),
 
 
 class Check:
-    """Fails if `reads` is false for the text of a.txt."""
-    def __init__(self, source, runs, name, reads):
-        self.source, self.runs, self.name, self.reads = source, runs, name, reads
+    """Fails if `passes` is false for the text of a.txt."""
+    def __init__(self, source, runs, name, passes):
+        self.source, self.runs, self.name, self.passes = source, runs, name, passes
 
     def run(self):
         text = self.source.read_text(encoding="utf-8")
         self.runs.append((self.name, text))
-        return None if self.reads(text) else "fails"
+        return None if self.passes(text) else "fails"
 
 
 class Mutate(unittest.TestCase):
@@ -53,11 +53,11 @@ class Mutate(unittest.TestCase):
         self.git("commit", "-q", "-m", "test")
         self.runs = []
         source = mutate.WORK / "src" / "a.txt"
-        reads = {"good_test": lambda text: text == "left right\n", "failing_test": lambda text: False,
-                 "simulation": lambda text: True}
+        passes = {"good_test": lambda text: text == "left right\n", "failing_test": lambda text: False,
+                  "simulation": lambda text: True}
         mutate.MUTATIONS = BUGS
         mutate.build = lambda check, jobs: types.SimpleNamespace(returncode=0, stdout="")
-        mutate.check_named = lambda name: Check(source, self.runs, name, reads[name])
+        mutate.check_named = lambda name: Check(source, self.runs, name, passes[name])
         mutate.files_read = lambda check: ["a.txt", "data.txt"]
         mutate.Simulation = lambda seeds, jobs: mutate.check_named("simulation")
 
@@ -91,7 +91,7 @@ class Mutate(unittest.TestCase):
         self.assertEqual(mutate.joined(names), {"a_test --gtest_filter=X.*:Z.*": [names[0], names[2]],
                                                 "b_test": [names[1], names[3]], "c": ["c"]})
 
-    def test_resume_skips_what_was_caught_with_the_same_files(self):
+    def test_resume_skips_bugs_that_were_caught_with_the_same_files(self):
         def runs():
             self.runs.clear()
             self.assertEqual(self.run_mutate("--resume", "one bug")[0], 0)
@@ -121,7 +121,7 @@ class Mutate(unittest.TestCase):
         self.assertEqual(mutate.others_read(mutate.CTest("ctest good_test"), set()), every)
         self.assertEqual(mutate.others_read(mutate.FuzzTarget("good_fuzz"), set()), every)
 
-    def test_resume_runs_what_survived(self):
+    def test_resume_runs_bugs_that_were_not_caught(self):
         mutate.MUTATIONS = [("harmless", "a.txt", "right", "right", "good_test")]
         self.assertEqual(self.run_mutate("harmless")[0], 1)
         code, text = self.run_mutate("--resume", "harmless")

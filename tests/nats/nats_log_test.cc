@@ -1,5 +1,5 @@
-// A log whose connection ends in the middle of its start uses the next connection. The server is a
-// fake one. tests/apps/commands/nats_test.py tests the log with a NATS server.
+// If the connection ends while a log starts, the log uses the next connection. The server is a
+// fake. tests/apps/commands/nats_test.py tests the log with a NATS server.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/nats/nats_log.h"
 
@@ -61,9 +61,9 @@ class FakeServer {
   std::thread thread_;
 };
 
-// A subscription of the first connection succeeds, and the next one fails, because the name of a
-// source without a name is not a subject. The log then drops the connection, and the connection
-// ends. AddressSanitizer would report an access to the connection that was freed.
+// The first subscription of the first connection succeeds. The second subscription fails, because
+// the source has no name, so its subject is invalid. The log then drops the connection, and the
+// connection ends. AddressSanitizer would report an access to the connection that was freed.
 TEST(NatsLog, ASubscriptionKeepsItsConnection) {
   FakeServer server;
   NatsOptions options;

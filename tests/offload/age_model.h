@@ -47,7 +47,7 @@ class AgeModel {
     Request& user = requests_[request];
     if (arc_) {
       for (auto n = wanted.rbegin(); n != wanted.rend(); ++n) {
-        if (user.missed.insert(*n).second) Learn(*n);
+        if (user.missed.insert(*n).second) MoveTarget(*n);
       }
     }
     for (const int64_t n : used) Use(user, n);
@@ -197,7 +197,7 @@ class AgeModel {
       while (std::ssize(*ghosts) > slots_) ghosts->erase(ghosts->begin());
     }
   }
-  void Learn(int64_t n) {
+  void MoveTarget(int64_t n) {
     for (const bool first : {true, false}) {
       Numbers& own = first ? b1_ : b2_;
       const Numbers& other = first ? b2_ : b1_;

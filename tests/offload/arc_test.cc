@@ -80,7 +80,7 @@ TEST(Arc, AKeyThatReturnsLeavesTheGhostsAndStartsInT1) {
   EXPECT_EQ(offload.B1(), (Numbers{2}));
 }
 
-TEST(Arc, T1AboveItsTargetGivesItsOldest) {
+TEST(Arc, T1AboveItsTargetLosesItsOldestChunk) {
   TestOffload offload(Arc(4));
   offload.Store({9, 3, 4, 1});
   offload.Touch({4, 3});
@@ -92,7 +92,7 @@ TEST(Arc, T1AboveItsTargetGivesItsOldest) {
   EXPECT_EQ(offload.Prepare({5})->evicted, (Numbers{1}));
 }
 
-TEST(Arc, TheOneThatWasNeverTouchedGoesFirst) {
+TEST(Arc, AChunkThatWasNeverTouchedIsEvictedFirst) {
   TestOffload offload(Arc(4));
   offload.Store({1, 2, 3, 4});
   offload.Touch({3, 4});
@@ -163,7 +163,7 @@ TEST(Arc, WithOneCandidateInT1TheRestComesFromT2) {
   EXPECT_EQ(offload.Prepare({20, 21, 22})->evicted, (Numbers{3, 7, 8}));
 }
 
-TEST(Arc, TwoVictimsWithOneCandidateIsNoneAndNothingChanges) {
+TEST(Arc, AStoreThatNeedsTwoVictimsAndHasOneCandidateChangesNothing) {
   TestOffload offload(Arc(4));
   offload.Store({1, 2, 3, 4});
   offload.Load({1, 2, 3});
@@ -195,7 +195,7 @@ TEST(Arc, FallsBackToT1WhereOnlyT1HasAVictim) {
   EXPECT_TRUE(StoresBelowTarget(Pages(2, EvictionPolicyKind::kArc)));
 }
 
-TEST(Arc, AStoreMayRevokeAGhostThatTheSameEvictionPushesOut) {
+TEST(Arc, AStoreMayRemoveAGhostThatTheSameEvictionPushesOut) {
   TestOffload offload(Arc(2));
   offload.Store({1, 2});
   offload.Store({3, 4});  // ghosts 1, 2

@@ -9,7 +9,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(Reset, SaysThatTheTierWasCleared) {
+TEST(Reset, SendsAClearedEvent) {
   TestOffload offload(Pages(4));
   offload.Store({1, 2});
   offload.manager().Reset();

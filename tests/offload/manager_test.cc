@@ -65,7 +65,7 @@ class OneRun : public ::testing::Test {
   Numbers load_slots_;
 };
 
-TEST_F(OneRun, AStoreEvictsTheOldestAndSparesWhatItWasAskedFor) {
+TEST_F(OneRun, AStoreEvictsTheOldestChunkAndNoChunkOfItsOwn) {
   Store3To5();
   EXPECT_EQ(stored_, (Stored{{3, 4, 5}, {2, 3, 0}, {1}}));
   EXPECT_THAT(prepared_events_, ElementsAre("-1"));
@@ -83,12 +83,12 @@ TEST_F(OneRun, AfterTheLoadTheOldestAreEvictedInOrder) {
   EXPECT_EQ(stored_, (Stored{{6, 7, 8}, {1, 0, 3}, {4, 5, 2}}));
 }
 
-TEST_F(OneRun, ATouchedChunkOutlivesTheOthers) {
+TEST_F(OneRun, ATouchedChunkIsEvictedAfterTheOthers) {
   ReachPending9();
   EXPECT_EQ(stored_, (Stored{{9}, {3}, {8}}));
 }
 
-TEST_F(OneRun, AFailedStoreLeavesReadyChunksAlone) {
+TEST_F(OneRun, AFailedStoreDoesNotChangeReadyChunks) {
   ReachPending9();
   offload_.Events();
   offload_.Complete({7, 9}, false);

@@ -27,7 +27,7 @@ TEST(OffloadKey, OfASha256HashHas36Bytes) {
   EXPECT_EQ(bytes.bytes().size(), 36u);
 }
 
-TEST(OffloadKey, ReadsWhatItWrote) {
+TEST(OffloadKey, IsParsedFromItsOwnBytes) {
   for (const size_t size : {1, 8, 16, 32}) {
     for (const uint32_t group : {0u, 255u, 65536u, UINT32_MAX}) {
       const OffloadKey key = KeyOf(std::vector<uint8_t>(size, 0x5a), group);

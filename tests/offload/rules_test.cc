@@ -72,7 +72,7 @@ TEST(WindowScan, IsPendingIfTheScanMeetsAPendingChunk) {
   EXPECT_EQ(ScanOf("RHH", 2).result, 3);  // the scan ends before the pending chunk
 }
 
-TEST(StoreReachable, IsWhatALoadOnTheAlignmentCanNeed) {
+TEST(StoreReachable, IsTrueForChunksThatALoadOnTheAlignmentCanNeed) {
   struct Row {
     int64_t chunk, storable, alignment, window;
     bool eagle, expected;

@@ -85,7 +85,7 @@ TEST(Eligible, AScratchGroupNeedNotFitTheHashUnit) {
   EXPECT_FALSE(Derived({scratch, FullOf(4)}, {EngineRules::kMain2026August}).ok());
 }
 
-TEST(WindowChunks, CountTheTokensThatAWindowKeepsBesides) {
+TEST(WindowChunks, CountTheTokensThatAWindowKeepsInAddition) {
   struct Row {
     int64_t window, extra, expected;
   };
@@ -347,9 +347,9 @@ OffloadAnswer AskForTail(EngineRules rules, const std::string& end, char bridge,
   answers.chunk = [&](size_t group, int64_t chunk) {
     return group == 0 && chunk == 2 ? LetterOf(bridge) : LookupResult::kMiss;
   };
-  answers.tail = [&](size_t group, int64_t at) {
+  answers.tail = [&](size_t group, int64_t boundary) {
     const int64_t margin = group == 0 ? 4 : 0;
-    return at == 56 + margin ? LetterOf(end[group]) : LookupResult::kMiss;
+    return boundary == 56 + margin ? LetterOf(end[group]) : LookupResult::kMiss;
   };
   answers.being_loaded = [&](size_t, int64_t chunk) { return being_loaded && chunk == 2; };
   return LookupOffloaded(

@@ -214,7 +214,7 @@ TEST(Events, OfAChunkThatIsEvictedAndStoredAgainInOneBatchAreWhole) {
   }
 }
 
-TEST(Events, OfAResetSayThatThisTierWasClearedAndNothingIsLeftBehind) {
+TEST(Events, OfAResetNameTheClearedTier) {
   TestEngine engine(Config({Full()}));
   engine.Stored(engine.Add(8));
   ASSERT_TRUE(engine.scheduler().Reset().ok());

@@ -66,7 +66,7 @@ TEST_P(StaleBlocks, OfARequestThatEndedAreNotStored) {
   EXPECT_THAT(plan.flush, ElementsAre(store->id));
 }
 
-TEST(Faults, ABlockTwiceInATableOfAWindowIsStoredOnceAndItsFenceGoesOnce) {
+TEST(Faults, ABlockThatIsTwiceInATableIsStoredOnceAndItsFenceEnds) {
   TestEngine engine(Config({Window(8)}));
   TestRequest& request = engine.Stored(engine.Add(16));
   const BlockId reused = request.tables[0][0];

@@ -60,7 +60,7 @@ TEST(Lifecycle, WhileItsOwnStoreRunsAPreemptedRequestIsToldToWaitWithoutALookup)
   EXPECT_EQ(engine.Match(request), 12);
 }
 
-TEST(Lifecycle, TheManagerHearsOfTheEndOnceAndBeforeTheLastStoresComplete) {
+TEST(Lifecycle, TheEndIsReportedToTheManagerOnceAndBeforeTheLastStoresComplete) {
   TestEngine engine(Config({Full()}));
   TestRequest& request = engine.Add(8);
   engine.Match(request);
@@ -170,7 +170,7 @@ TEST(Lifecycle, WindowBlocksAreFencedFromTheStoreOnFullOnesFromTheEnd) {
   EXPECT_THAT(engine.scheduler().FencedBlocks(), IsEmpty());
 }
 
-TEST(Lifecycle, AResetFlushesWhatRunsAndStartsFromTheBeginning) {
+TEST(Lifecycle, AResetFlushesRunningJobsAndStartsFromTheBeginning) {
   TestEngine engine(Config({Full()}));
   TestRequest& stored = engine.Stored(engine.Add(13));
   TestRequest& request = engine.AddCopy(stored);
@@ -192,7 +192,7 @@ TEST(Lifecycle, AResetFlushesWhatRunsAndStartsFromTheBeginning) {
   EXPECT_EQ(engine.scheduler().manager().num_chunks(), 0);
 }
 
-TEST(Lifecycle, AResetForgetsAFinishedRequestWhoseStoreRunsAndSaysSoOnce) {
+TEST(Lifecycle, AResetDropsAFinishedRequestWithARunningStoreAndReportsItsEndOnce) {
   TestEngine engine(Config({Full()}));
   TestRequest& request = engine.Add(8);
   engine.Match(request);
@@ -208,13 +208,13 @@ TEST(Lifecycle, AResetForgetsAFinishedRequestWhoseStoreRunsAndSaysSoOnce) {
 
 TEST(Lifecycle, UnknownRequestsAndJobsAreIgnored) {
   TestEngine engine(Config({Full()}));
-  const OffloadRequestId nobody(99);
-  EXPECT_EQ(engine.scheduler().MatchedTokens(nobody, 0, 0).tokens, 0);
-  EXPECT_FALSE(engine.scheduler().RequestFinished(nobody, 0, false));
-  EXPECT_FALSE(engine.scheduler().InspectRequest(nobody).has_value());
-  const OffloadStep::Scheduled scheduled{.request = nobody, .scheduled_tokens = 4};
+  const OffloadRequestId unknown(99);
+  EXPECT_EQ(engine.scheduler().MatchedTokens(unknown, 0, 0).tokens, 0);
+  EXPECT_FALSE(engine.scheduler().RequestFinished(unknown, 0, false));
+  EXPECT_FALSE(engine.scheduler().InspectRequest(unknown).has_value());
+  const OffloadStep::Scheduled scheduled{.request = unknown, .scheduled_tokens = 4};
   const OffloadPlan& plan =
-      engine.scheduler().BuildStep({std::span(&scheduled, 1), std::span(&nobody, 1), {}});
+      engine.scheduler().BuildStep({std::span(&scheduled, 1), std::span(&unknown, 1), {}});
   EXPECT_THAT(plan.stores, IsEmpty());
   engine.Acknowledge(OffloadJobId(5));
   EXPECT_EQ(engine.scheduler().TakeStats().unknown_completions, 1);

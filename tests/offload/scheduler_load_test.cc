@@ -24,7 +24,7 @@ TEST(Loads, NothingIsLookedUpWhereLessThanAChunkCouldBeGained) {
   EXPECT_THAT(engine.calls.Take(), ElementsAre("touch 1"));
 }
 
-TEST(Loads, ChunksKnownAreTouchedFirstOfAllTheFirst) {
+TEST(Loads, AllChunksOfARequestAreTouchedAfterTheLookups) {
   TestEngine engine(Config({Full()}, 3));
   TestRequest& request = engine.Stored(engine.Add(72));
   engine.calls.Take();
@@ -104,9 +104,9 @@ TEST(Loads, AFullGroupLoadsAllAndAWindowItsEnd) {
   longer.tables = {{BlockId(201), BlockId(202), BlockId(203), BlockId(204)},
                    {BlockId(0), BlockId(0), BlockId(205), BlockId(206)}};
   ASSERT_TRUE(engine.scheduler().UpdateAfterAlloc(longer.id, 4, longer.tables).ok());
-  const OffloadJob rest = engine.Step().loads.at(0);
-  EXPECT_EQ(engine.PositionsOf(rest, longer, 0), (Positions{3}));
-  EXPECT_EQ(engine.PositionsOf(rest, longer, 1), (Positions{3}));
+  const OffloadJob second_load = engine.Step().loads.at(0);
+  EXPECT_EQ(engine.PositionsOf(second_load, longer, 0), (Positions{3}));
+  EXPECT_EQ(engine.PositionsOf(second_load, longer, 1), (Positions{3}));
 }
 
 TEST(Loads, FullGroupsOfTwoBlockSizesLoadTheirOwnChunksBehindTheGpusHit) {

@@ -13,7 +13,7 @@ using ::testing::SizeIs;
 
 std::vector<OffloadJob> StoresOf(const OffloadPlan& plan) { return plan.stores; }
 
-TEST(Stores, OnlyWhatTheManagerAcceptsIsCopied) {
+TEST(Stores, OnlyChunksThatTheManagerAcceptsAreCopied) {
   TestEngine engine(Config({Full()}, 3));
   engine.Stored(engine.Add(12, 12));
   TestRequest& request = engine.Add(36, 12);
@@ -234,8 +234,8 @@ TEST(Stores, OfEagleGroupsKeepBackTheLastSampledChunk) {
   Positions plain;
   Positions eagle;
   for (const OffloadJob& job : stores) {
-    for (const int64_t at : engine.PositionsOf(job, request, 0)) plain.push_back(at);
-    for (const int64_t at : engine.PositionsOf(job, request, 1)) eagle.push_back(at);
+    for (const int64_t position : engine.PositionsOf(job, request, 0)) plain.push_back(position);
+    for (const int64_t position : engine.PositionsOf(job, request, 1)) eagle.push_back(position);
   }
   EXPECT_EQ(plain, (Positions{0, 1, 2, 3}));
   EXPECT_EQ(eagle, (Positions{0, 1, 2}));
@@ -255,7 +255,7 @@ TEST(Stores, OfEagleGroupsHaveNoHoleWhereAPromptIsComputedInTwoSteps) {
   Positions stored;
   for (const int64_t tokens : {1000, 24}) {
     for (const OffloadJob& job : StoresOf(engine.Run(request, tokens))) {
-      for (const int64_t at : engine.PositionsOf(job, request)) stored.push_back(at);
+      for (const int64_t position : engine.PositionsOf(job, request)) stored.push_back(position);
     }
     engine.Complete();
   }

@@ -147,8 +147,8 @@ TEST(V033, APendingChunkIsDescribedByTheLookup) {
     engine.Complete();
     const auto events = engine.scheduler().TakeEvents();
     ASSERT_THAT(events, SizeIs(1));
-    const int64_t said = std::get<BlockStored>(events[0]).block_size;
-    EXPECT_EQ(said, rules == EngineRules::kV033 ? 4 : 0);
+    const int64_t block_size = std::get<BlockStored>(events[0]).block_size;
+    EXPECT_EQ(block_size, rules == EngineRules::kV033 ? 4 : 0);
   }
 }
 
@@ -256,7 +256,7 @@ TEST_F(WithinStep, ChunksThatAreComputedOverAFailedLoadAreNotAnnounced) {
   }
 }
 
-TEST_F(WithinStep, AFailedLoadThatAResetDroppedSpoilsTheStoresToo) {
+TEST_F(WithinStep, AfterAFailedLoadThatAResetDroppedTheStoresFailToo) {
   engine.Stored(engine.Add(8, 8));
   TestRequest& request = engine.Add(13, 8);
   ASSERT_TRUE(Ask(request).within_step);
@@ -426,7 +426,7 @@ TEST(V033, BesideADraftHeadAnEndInsideABlockIsKeptOneHashUnitFurther) {
   EXPECT_EQ(run.engine.PositionsOf(load, again, 1), (Positions{3}));
 }
 
-TEST(V033, BesideADraftHeadAnEndIsKeptOnceWhatTheHeadReadsIsComputed) {
+TEST(V033, BesideADraftHeadAnEndIsKeptOnceTheTokensThatTheHeadReadsAreComputed) {
   EXPECT_FALSE(DraftedTail(58).stored);
   EXPECT_EQ(DraftedTail(58).Match(60), 32);
 }

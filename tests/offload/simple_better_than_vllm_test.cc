@@ -90,7 +90,7 @@ TEST(SimpleStoredAgain, KeepsStoredBlocksAndStoresTheOthersFromTheBeginning) {
   EXPECT_EQ(tier.Hit(Tokens(6 * 16 + 1)), 4 * 16);
 }
 
-TEST_P(BothWays, AFailedCopyCostsARecomputeAndNotTheProcess) {
+TEST_P(BothWays, AFailedStoreReleasesItsHostBlocksAndMakesNoEvent) {
   TestTier tier(Config({Full()}, 20), Way(Eager(9)));
   CacheRequest request = Request("a", Tokens(2 * 16 + 1));
   tier.Start(request);
@@ -327,7 +327,7 @@ TEST_P(LazyQueue, BlocksThatWereCopiedAreTakenNext) {
 
 // The GPU takes six cached blocks next, and the target is ten copied blocks. Host memory has room
 // for three blocks.
-TEST(SimpleLazy, ATierSmallerThanItsTargetKeepsWhatIsTakenFirstAndRests) {
+TEST(SimpleLazy, ATierSmallerThanItsTargetCopiesAsManyBlocksAsFitAndThenStops) {
   TestTier tier(Config({Full()}, 7), Lazy(4, 10));
   CacheRequest request = Request("a", Tokens(6 * 16));
   tier.Start(request);

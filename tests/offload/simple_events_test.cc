@@ -35,7 +35,7 @@ TEST(SimpleEvents, AnEvictionIsAnnouncedBeforeItsSlotIsUsedAgain) {
   EXPECT_THAT(tier.Events(), ElementsAre("+g0 2 blocks at 0"));
 }
 
-TEST(SimpleEvents, AResetSaysWhichTierItCleared) {
+TEST(SimpleEvents, AResetNamesTheClearedTier) {
   TestTier tier(Config({Full()}, 20), Eager(9));
   tier.Serve(Request("a", Tokens(17)));
   tier.Events();

@@ -10,7 +10,7 @@ namespace {
 CacheConfig Gpu() { return Config({Full()}, 30); }
 std::vector<TokenId> TwoBlocks(TokenId first) { return Tokens(33, first); }
 
-TEST(SimpleEviction, LruEvictsRequestAOfAAndBWhenCNeedsTwo) {
+TEST(SimpleEviction, TheBlocksOfTheOldestRequestAreEvicted) {
   TestTier tier(Gpu(), Eager(5));
   tier.Serve(Request("a", TwoBlocks(0)));
   tier.Serve(Request("b", TwoBlocks(1000)));
@@ -21,7 +21,7 @@ TEST(SimpleEviction, LruEvictsRequestAOfAAndBWhenCNeedsTwo) {
   EXPECT_EQ(tier.Hit(TwoBlocks(2000)), 32);
 }
 
-TEST(SimpleEviction, TouchedASurvivesAndBIsEvicted) {
+TEST(SimpleEviction, ATouchedBlockIsKeptAndTheOtherIsEvicted) {
   TestTier tier(Gpu(), Eager(5));
   tier.Serve(Request("a", TwoBlocks(0)));
   tier.Serve(Request("b", TwoBlocks(1000)));

@@ -37,7 +37,7 @@ class Traffic {
     EXPECT_FALSE(tier_.offload().has_pending_work());
     EXPECT_EQ(tier_.gpu_free(), tier_.gpu().usage().total_blocks) << "a pin was left";
     EXPECT_EQ(tier_.host_free(), tier_.offload().usage().total_blocks);
-    CheckEventsTellWhatIsThere();
+    CheckEventsMatchTheCachedBlocks();
   }
   int64_t loaded() const { return loaded_; }
 
@@ -144,13 +144,13 @@ class Traffic {
       }
     }
   }
-  void CheckEventsTellWhatIsThere() {
+  void CheckEventsMatchTheCachedBlocks() {
     ReadEvents();
-    std::set<std::pair<int64_t, uint64_t>> there;
+    std::set<std::pair<int64_t, uint64_t>> cached;
     for (const auto& [block, content] : tier_.offload().Inspect().cached) {
-      there.insert({content.group.value, content.digest.low64()});
+      cached.insert({content.group.value, content.digest.low64()});
     }
-    EXPECT_EQ(known_, there);
+    EXPECT_EQ(known_, cached);
   }
 
   std::mt19937_64 random_;

@@ -94,8 +94,8 @@ TEST(SimpleEager, TokensThatAreNotConfirmedAreNotStored) {
   CacheRequest request = Request("a", Tokens(40));
   tier.Start(request);
   TransferStep step;
-  const StepRequest at[] = {{&request, 31}};
-  tier.offload().BuildStep(at, step);
+  const StepRequest scheduled[] = {{&request, 31}};
+  tier.offload().BuildStep(scheduled, step);
   EXPECT_EQ(step.store.cpu.size(), 1u);
 }
 
@@ -130,7 +130,7 @@ TEST(SimpleLoad, AHitOfOneBlockLoadsIt) {
   tier.CompleteLoads();
 }
 
-TEST(SimpleLoad, AfterAHitOfTwoHereAndFourThereTwoAcceptedLoadPositionsTwoAndThree) {
+TEST(SimpleLoad, TwoAcceptedBlocksAfterAGpuHitOfTwoLoadPositionsTwoAndThree) {
   TestTier tier(Config({Full()}, 20), Eager(9));
   tier.Serve(Request("a", Tokens(6 * 16 + 1)));
   tier.ForgetGpu();
@@ -207,7 +207,7 @@ TEST(SimpleConfig, DcpScalesTheBlock) {
   EXPECT_EQ(tier.Hit(Tokens(3 * 32 + 1)), 3 * 32);
 }
 
-TEST(SimpleConfig, AHostBlockCostsWhatAGpuBlockDoes) {
+TEST(SimpleConfig, AHostBlockHasTheBytesOfAGpuBlock) {
   EXPECT_EQ(CpuBlocksFor(1 << 20, 1 << 20, 100), 100);
   EXPECT_EQ(CpuBlocksFor(3 << 19, 1 << 20, 101), 151);
   EXPECT_EQ(CpuBlocksFor(0, 1 << 20, 100), 1);
@@ -215,7 +215,7 @@ TEST(SimpleConfig, AHostBlockCostsWhatAGpuBlockDoes) {
   EXPECT_EQ(CpuBlocksFor(int64_t{1} << 50, int64_t{1} << 36, 1 << 22), int64_t{1} << 36);
 }
 
-TEST(SimpleConfig, TheLazyTargetIsTwiceWhatAStepCanTake) {
+TEST(SimpleConfig, TheLazyTargetIsTwiceTheBlocksThatAStepCanTake) {
   CacheConfig config = Config({Full(), Window(64), Mamba(MambaMode::kAlign)}, 100);
   config.max_in_flight_tokens = 100;
   EXPECT_EQ(LazyTargetFree(config), 2 * (7 + 5 + 2));

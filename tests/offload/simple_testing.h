@@ -135,7 +135,7 @@ class TestTier {
   const TransferStep& Step() {
     std::vector<StepRequest> scheduled;
     for (Running& run : running_) {
-      if (run.waiting) AllocateRest(run);
+      if (run.waiting) AllocateRemaining(run);
       if (run.computes()) scheduled.push_back({run.request, run.computed});
     }
     offload_->BuildStep(scheduled, step_);
@@ -210,9 +210,9 @@ class TestTier {
   int64_t Hit(std::vector<TokenId> tokens) {
     CacheRequest probe = Request("probe", std::move(tokens));
     const PrefixHit hit = cache_->GetComputedBlocks(probe);
-    const int64_t found = offload_->Match(probe, hit.tokens);
+    const int64_t host_tokens = offload_->Match(probe, hit.tokens);
     offload_->RequestFinished(probe, 0);
-    return found;
+    return host_tokens;
   }
   int64_t HostKeys() const { return std::ssize(offload_->Inspect().cached); }
   std::vector<std::string> Events() { return Texts(offload_->TakeEvents()); }
@@ -280,10 +280,10 @@ class TestTier {
       for (auto j = static_cast<size_t>(first); j < table.size(); ++j) gpu_[table[j]] = "new";
     }
   }
-  void AllocateRest(Running& run) {
+  void AllocateRemaining(Running& run) {
     const auto length = static_cast<int64_t>(run.request->tokens.size());
-    const AllocateArgs rest{.computed_tokens = run.computed, .new_tokens = length - run.computed};
-    if (!cache_->AllocateSlots(*run.request, rest)) return;
+    const AllocateArgs args{.computed_tokens = run.computed, .new_tokens = length - run.computed};
+    if (!cache_->AllocateSlots(*run.request, args)) return;
     Forget(*run.request, run.computed);
     EXPECT_TRUE(offload_->UpdateAfterAlloc(*run.request, 0).ok());
     run.scheduled = length;

@@ -10,7 +10,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-TEST(Gauges, UsageIsWhatCannotBeEvicted) {
+TEST(Gauges, UsageIsTheShareThatCannotBeEvicted) {
   TestOffload offload(Pages(4));
   offload.Prepare({1, 2});
   EXPECT_EQ(offload.manager().TakeStats().usage, 0.5);
@@ -31,7 +31,7 @@ TEST(Gauges, WithoutCapacityTheyAreZero) {
   EXPECT_EQ(stats.read_usage, 0.0);
 }
 
-TEST(Gauges, WritesAndReadsAreToldApart) {
+TEST(Gauges, WritesAndReadsAreCountedSeparately) {
   TestOffload offload(Pages(4));
   offload.Store({1});
   offload.Prepare({2, 3});
@@ -102,7 +102,7 @@ TEST_F(ReuseFilterTest, Threshold2StoresOnlyKeysThatWereLookedUpTwice) {
   EXPECT_EQ(second_, (Stored{{1}, {0}, {}}));
 }
 
-TEST_F(ReuseFilterTest, AFullTrackerForgetsTheOldestWhichReturnsWithOne) {
+TEST_F(ReuseFilterTest, AFullTrackerDropsTheOldestKeyAndItsCount) {
   LookUpTwoThenOne();
   for (const int64_t key : {3, 4}) offload_.Lookup(key);
   EXPECT_THAT(offload_.manager().Inspect().lookup_counts,

@@ -38,8 +38,8 @@ class Script {
     return FindFixedPoint(groups, alignment, max_tokens, eagle_limit,
                           [this](size_t group, int64_t limit, bool drop) {
                             calls_.push_back({group, limit, drop});
-                            const size_t at = calls_.size() - 1;
-                            return at < answers_.size() ? answers_[at] : int64_t{0};
+                            const size_t index = calls_.size() - 1;
+                            return index < answers_.size() ? answers_[index] : int64_t{0};
                           });
   }
   const std::vector<Call>& calls() const { return calls_; }

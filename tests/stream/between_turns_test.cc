@@ -77,9 +77,9 @@ TEST(BetweenTurns, NoSinkIsCalledAndThePositionsFit) {
         calls[i] = sinks[i]->calls();
         EXPECT_EQ(calls[i] % 2, 0u) << "a sink is called";
       }
-      for (const FollowedPosition& of : followed) {
-        EXPECT_EQ(of.position.next_seq, sinks[of.worker.value]->next());
-        EXPECT_TRUE(of.position.complete);
+      for (const FollowedPosition& source : followed) {
+        EXPECT_EQ(source.position.next_seq, sinks[source.worker.value]->next());
+        EXPECT_TRUE(source.position.complete);
         ++positions;
       }
       std::this_thread::yield();
@@ -111,7 +111,7 @@ TEST(BetweenTurns, ASourceWithASavedStateHasItsPositionAtOnce) {
                     .ok());
     subscriber->BetweenTurns([&](const std::vector<FollowedPosition>& followed) {
       ASSERT_EQ(followed.size(), i + 1);
-      for (const FollowedPosition& of : followed) EXPECT_EQ(of.position, saved);
+      for (const FollowedPosition& source : followed) EXPECT_EQ(source.position, saved);
     });
   }
 }

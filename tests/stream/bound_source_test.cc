@@ -54,7 +54,7 @@ struct BoundSource : ::testing::Test {
   std::string endpoint;
 };
 
-TEST_F(BoundSource, HearsAPublisherThatConnects) {
+TEST_F(BoundSource, ReceivesBatchesOfAPublisherThatConnects) {
   std::string replay_endpoint;
   {
     const LossyPublisher port;

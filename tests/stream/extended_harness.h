@@ -56,12 +56,12 @@ class ExtendedHarness : public ::testing::Test, private ReplicaSink, private Sou
     End(status);
   }
   void PlainEnd() { source.OnReply({ReplyKind::kEnd, {}}, now_ms); }
-  void Reply(uint64_t seq, int life = 0) {
-    const Bytes payload = TestPayload(seq, life);
+  void Reply(uint64_t seq, int epoch = 0) {
+    const Bytes payload = TestPayload(seq, epoch);
     source.OnReply({ReplyKind::kBatch, {seq, payload}}, now_ms);
   }
-  void Live(uint64_t seq, int life = 0) {
-    const Bytes payload = TestPayload(seq, life);
+  void Live(uint64_t seq, int epoch = 0) {
+    const Bytes payload = TestPayload(seq, epoch);
     source.OnLive({seq, payload}, now_ms);
   }
   // Connects twice. The Source trusts only the second connection, because a status has named the

@@ -8,22 +8,22 @@ namespace kvcast::stream {
 namespace {
 
 TEST(FairPermits, AreGivenInTheOrderOfAsking) {
-  FairPermits turns(2);
-  const int who[5] = {};
-  EXPECT_TRUE(turns.Take(&who[0]));
-  EXPECT_TRUE(turns.Take(&who[1]));
-  for (int i = 2; i < 5; ++i) EXPECT_FALSE(turns.Take(&who[i]));
-  turns.Leave(&who[1]);
-  EXPECT_TRUE(turns.Has(&who[2]));
-  EXPECT_FALSE(turns.Has(&who[3]));
+  FairPermits permits(2);
+  const int callers[5] = {};
+  EXPECT_TRUE(permits.Take(&callers[0]));
+  EXPECT_TRUE(permits.Take(&callers[1]));
+  for (int i = 2; i < 5; ++i) EXPECT_FALSE(permits.Take(&callers[i]));
+  permits.Leave(&callers[1]);
+  EXPECT_TRUE(permits.Has(&callers[2]));
+  EXPECT_FALSE(permits.Has(&callers[3]));
   // A caller that asks again is last in the queue.
-  EXPECT_FALSE(turns.Take(&who[1]));
-  turns.Leave(&who[3]);
-  turns.Leave(&who[0]);
-  EXPECT_TRUE(turns.Has(&who[4]));
-  EXPECT_FALSE(turns.Has(&who[1]));
-  turns.Leave(&who[2]);
-  EXPECT_TRUE(turns.Has(&who[1]));
+  EXPECT_FALSE(permits.Take(&callers[1]));
+  permits.Leave(&callers[3]);
+  permits.Leave(&callers[0]);
+  EXPECT_TRUE(permits.Has(&callers[4]));
+  EXPECT_FALSE(permits.Has(&callers[1]));
+  permits.Leave(&callers[2]);
+  EXPECT_TRUE(permits.Has(&callers[1]));
 }
 
 }  // namespace

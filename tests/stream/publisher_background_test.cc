@@ -35,20 +35,20 @@ TEST(PublisherBackground, AllThreadsOfAPublisherHaveThePolicyBatch) {
       Publisher::Create({.endpoint = "tcp://127.0.0.1:0", .replay_endpoint = "tcp://127.0.0.1:0"});
   ASSERT_TRUE(publisher.ok());
   // Each thread of the publisher sets its policy itself when it starts.
-  const auto own = [&before] {
+  const auto own_policies = [&before] {
     std::map<int, int> policies = Policies();
     for (const auto& [thread, policy] : before) policies.erase(thread);
     return policies;
   };
-  const auto all_give_way = [&own] {
-    for (const auto& [thread, policy] : own()) {
+  const auto all_have_policy_batch = [&own_policies] {
+    for (const auto& [thread, policy] : own_policies()) {
       if (policy != SCHED_BATCH) return false;
     }
     return true;
   };
-  EXPECT_TRUE(stream::Eventually(all_give_way));
+  EXPECT_TRUE(stream::Eventually(all_have_policy_batch));
   // The threads for sending, replay, state and receive limits, and two threads of ZeroMQ.
-  EXPECT_EQ(own().size(), 6u);
+  EXPECT_EQ(own_policies().size(), 6u);
   EXPECT_EQ(sched_getscheduler(0), SCHED_OTHER);
 }
 

@@ -35,7 +35,7 @@ class PublisherCoreTest : public ::testing::Test {
   }
   uint64_t next_seq() const { return core.ring().next_seq(); }
   // Returns the decoded batch of this number.
-  EventBatch Held(uint64_t seq) {
+  EventBatch BatchAt(uint64_t seq) {
     std::vector<RingEntry> entries;
     core.ring().Read(seq, seq + 1, 1, entries);
     EventBatch batch;
@@ -64,7 +64,7 @@ TEST_F(PublisherCoreTest, AHeartbeatFollowsAPayloadWithATimeStamp) {
   TickAt(9020);  // the core notices the batch
   TickAt(10020);
   ASSERT_EQ(next_seq(), 3u);
-  EXPECT_NEAR(Held(2).ts, 101.02, 1e-9);
+  EXPECT_NEAR(BatchAt(2).ts, 101.02, 1e-9);
 }
 
 // A subscriber that asks for no status learns from the heartbeat that it lacks earlier batches.
@@ -77,8 +77,8 @@ TEST_F(PublisherCoreTest, AHeartbeatFollowsAResumedState) {
   EXPECT_EQ(next_seq(), 7u);
   TickAt(6020);
   ASSERT_EQ(next_seq(), 8u);
-  EXPECT_TRUE(Held(7).events.empty());
-  EXPECT_NEAR(Held(7).ts, WallSeconds(), 3600);
+  EXPECT_TRUE(BatchAt(7).events.empty());
+  EXPECT_NEAR(BatchAt(7).ts, WallSeconds(), 3600);
 }
 
 TEST_F(PublisherCoreTest, ASilentPublisherSendsNoHeartbeat) {
@@ -103,7 +103,7 @@ TEST_F(PublisherCoreTest, APublisherSpeaksUntilAGivenTime) {
   TickAt(9000);
   EXPECT_TRUE(core.silent());
   TickAt(20000);
-  EXPECT_EQ(next_seq(), 2u) << "no heartbeat";
+  EXPECT_EQ(next_seq(), 2u) << "a silent publisher must send no heartbeat";
   core.SetSilent(false);
   TickAt(20020);
   EXPECT_EQ(next_seq(), 3u);
@@ -116,8 +116,8 @@ TEST_F(PublisherCoreTest, AHeartbeatContinuesTheTimeOfTheBatches) {
   EXPECT_EQ(next_seq(), 1u);
   TickAt(6020);
   ASSERT_EQ(next_seq(), 2u);
-  EXPECT_TRUE(Held(1).events.empty());
-  EXPECT_NEAR(Held(1).ts, 101.02, 1e-6);
+  EXPECT_TRUE(BatchAt(1).events.empty());
+  EXPECT_NEAR(BatchAt(1).ts, 101.02, 1e-6);
   EXPECT_EQ(core.heartbeats(), 1u);
 }
 
@@ -126,7 +126,7 @@ TEST_F(PublisherCoreTest, PendingEventsAreInFrontOfTheNextBatch) {
   removed.block_hashes = {BlockHash::FromUnsigned(7)};
   core.Add({removed}, 99);
   ASSERT_EQ(core.Publish(BatchOf(100, 1))->value, 0u);
-  const EventBatch batch = Held(0);
+  const EventBatch batch = BatchAt(0);
   ASSERT_EQ(batch.events.size(), 2u);
   EXPECT_TRUE(std::holds_alternative<BlockRemoved>(batch.events[0]));
   EXPECT_EQ(batch.ts, 100);
@@ -138,10 +138,10 @@ TEST_F(PublisherCoreTest, PendingEventsGetABatchWhenTheyAreDue) {
   EXPECT_EQ(next_seq(), 0u);
   TickAt(5050);
   ASSERT_EQ(next_seq(), 1u);
-  EXPECT_EQ(Held(0).ts, 99);
+  EXPECT_EQ(BatchAt(0).ts, 99);
 }
 
-TEST_F(PublisherCoreTest, ARefusedBatchSpendsItsNumber) {
+TEST_F(PublisherCoreTest, ARefusedBatchUsesItsNumber) {
   EventBatch bad = BatchOf(100, 1);
   std::get<AllBlocksCleared>(bad.events[0]).medium = "\xff";
   EXPECT_FALSE(core.Publish(std::move(bad)).ok());
@@ -194,10 +194,10 @@ TEST(PublisherCore, WithHashesOnlyNoBatchHasContentOfPrompts) {
   ASSERT_TRUE(DecodeBatch(*entries.at(0).payload, WireLimits(), sent, counts).ok());
   ASSERT_EQ(sent.events.size(), 2u);
   for (const Event& event : sent.events) {
-    const auto& left = std::get<BlockStored>(event);
-    EXPECT_EQ(left.token_ids, std::vector<TokenId>());
-    EXPECT_EQ(left.lora_name, std::nullopt);
-    EXPECT_EQ(left.block_hashes, stored.block_hashes);
+    const auto& redacted = std::get<BlockStored>(event);
+    EXPECT_EQ(redacted.token_ids, std::vector<TokenId>());
+    EXPECT_EQ(redacted.lora_name, std::nullopt);
+    EXPECT_EQ(redacted.block_hashes, stored.block_hashes);
   }
 }
 

@@ -148,7 +148,7 @@ TEST(PublisherLive, AddedEventsComeBeforeTheNextBatch) {
   EXPECT_EQ(Decoded(Receive(peer)[2]).events, (std::vector<Event>{removed, AllBlocksCleared()}));
   publisher->Add({removed}, 2.5);
   EXPECT_TRUE(publisher->Flush().ok());
-  EXPECT_TRUE(publisher->Flush().ok()) << "nothing is left";
+  EXPECT_TRUE(publisher->Flush().ok()) << "no event is pending";
   EXPECT_EQ(publisher->next_seq(), Seq(2));
   EXPECT_EQ(Decoded(Receive(peer)[2]).events, std::vector<Event>{removed});
 }
@@ -220,12 +220,12 @@ TEST(PublisherLive, DestructionSendsTheQueuedBatchesThroughSharedThreads) {
   config.shares_threads = true;
   auto first = MakePublisher(config);
   auto last = MakePublisher(config);
-  ZmtpPeer of_first = Subscribe(*first, "");
-  ZmtpPeer of_last = Subscribe(*last, "");
+  ZmtpPeer first_peer = Subscribe(*first, "");
+  ZmtpPeer last_peer = Subscribe(*last, "");
   uint64_t received = 0;
   std::thread reader([&] {
-    while (received < kBatches && Receive(of_first).size() == 3) ++received;
-    while (received < 2 * kBatches && Receive(of_last).size() == 3) ++received;
+    while (received < kBatches && Receive(first_peer).size() == 3) ++received;
+    while (received < 2 * kBatches && Receive(last_peer).size() == 3) ++received;
   });
   PublishUpTo(*first, kBatches, /*epoch=*/0, /*size=*/4000);
   PublishUpTo(*last, kBatches, /*epoch=*/0, /*size=*/4000);

@@ -50,7 +50,7 @@ PublisherConfig ReplayConfig() {
   return config;
 }
 
-TEST(PublisherReplay, GivesEverythingFromTheStart) {
+TEST(PublisherReplay, GivesAllBatchesFromTheRequestedStart) {
   const auto publisher = MakePublisher(ReplayConfig());
   PublishUpTo(*publisher, 19);
   ZmtpPeer peer = Connect(*publisher);

@@ -33,61 +33,61 @@ EventBatch Unencodable(uint64_t) {
 
 struct ReplayChallenge : ::testing::Test {
   // The answer to a request: the batches, and the status at its end.
-  struct Said {
+  struct Response {
     std::vector<EventBatch> batches;
     std::optional<residency::PublisherStatus> status;
   };
-  Said Ask(Verb verb, uint32_t count, uint64_t argument,
-           PublisherState::AnswerChallenge answer_challenge = AnswerOf) {
+  Response Ask(Verb verb, uint32_t count, uint64_t argument,
+               PublisherState::AnswerChallenge answer_challenge = AnswerOf) {
     PublisherState state({1, 2}, ring, kDefaultDialect, /*data_parallel_rank=*/3,
                          std::move(answer_challenge));
     ReplayResponder responder(ring, &state);
     Answer answer = responder.Begin(EncodeRequest({verb, count, argument}), /*arrival=*/0);
-    Said said;
+    Response response;
     std::vector<RingEntry> replies;
     responder.Read(answer, 100, replies);
     for (const RingEntry& reply : replies) {
       DecodeCounts counts;
-      EventBatch& batch = said.batches.emplace_back();
+      EventBatch& batch = response.batches.emplace_back();
       EXPECT_TRUE(DecodeBatch(*reply.payload, WireLimits(), batch, counts).ok());
       responder.Sent(answer, reply);
     }
     if (const Payload end = responder.EndPayload(answer)) {
-      said.status = residency::ParseStatus(*end).value();
+      response.status = residency::ParseStatus(*end).value();
     }
-    return said;
+    return response;
   }
 
   ReplayRing ring{1000, SIZE_MAX};
 };
 
 TEST_F(ReplayChallenge, IsAnsweredWithOneBatchAndAStatus) {
-  const Said said = Ask(Verb::kChallenge, 0, 4711);
-  ASSERT_EQ(said.batches.size(), 1u);
-  EXPECT_EQ(said.batches[0].events, AnswerOf(4711).events);
-  EXPECT_EQ(said.batches[0].data_parallel_rank, 3);
-  ASSERT_TRUE(said.status);
-  EXPECT_EQ(said.status->epoch, (residency::Epoch{1, 2}));
+  const Response response = Ask(Verb::kChallenge, 0, 4711);
+  ASSERT_EQ(response.batches.size(), 1u);
+  EXPECT_EQ(response.batches[0].events, AnswerOf(4711).events);
+  EXPECT_EQ(response.batches[0].data_parallel_rank, 3);
+  ASSERT_TRUE(response.status);
+  EXPECT_EQ(response.status->epoch, (residency::Epoch{1, 2}));
 }
 
 TEST_F(ReplayChallenge, IsAnUnknownRequestForAPublisherThatAnswersNone) {
-  const Said said = Ask(Verb::kChallenge, 0, 4711, nullptr);
-  EXPECT_TRUE(said.batches.empty());
-  EXPECT_FALSE(said.status);
+  const Response response = Ask(Verb::kChallenge, 0, 4711, nullptr);
+  EXPECT_TRUE(response.batches.empty());
+  EXPECT_FALSE(response.status);
 }
 
 TEST_F(ReplayChallenge, AnAnswerThatCannotBeEncodedIsLeftOut) {
-  const Said said = Ask(Verb::kChallenge, 0, 4711, Unencodable);
-  EXPECT_TRUE(said.batches.empty());
-  EXPECT_TRUE(said.status);
+  const Response response = Ask(Verb::kChallenge, 0, 4711, Unencodable);
+  EXPECT_TRUE(response.batches.empty());
+  EXPECT_TRUE(response.status);
 }
 
 // The client asks again after a later status.
 TEST_F(ReplayChallenge, WithoutAnAnswerThereIsOnlyAStatus) {
   const auto none = [](uint64_t) { return EventBatch(); };
-  const Said said = Ask(Verb::kChallenge, 0, 4711, none);
-  EXPECT_TRUE(said.batches.empty());
-  EXPECT_TRUE(said.status);
+  const Response response = Ask(Verb::kChallenge, 0, 4711, none);
+  EXPECT_TRUE(response.batches.empty());
+  EXPECT_TRUE(response.status);
   EXPECT_TRUE(Ask(Verb::kStatus, residency::kKnowsChallenges, 0, none).status->answers_challenges);
 }
 

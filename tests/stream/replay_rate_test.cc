@@ -7,14 +7,15 @@
 namespace kvcast::stream {
 namespace {
 
-constexpr int64_t kSecond = 1000000;
+constexpr int64_t kSecondUs = 1000000;
 
 // Returns the number of items of cost `tokens` that pass from `begin_us` to `end_us`, if each item
 // is taken as early as allowed.
 int64_t Passed(TokenBucket& bucket, double tokens, int64_t begin_us, int64_t end_us) {
   int64_t count = 0;
-  for (int64_t now = begin_us; now < end_us; now = std::max(now, bucket.ReadyAt(now))) {
-    if (bucket.ReadyAt(now) > now) continue;
+  for (int64_t now_us = begin_us; now_us < end_us;
+       now_us = std::max(now_us, bucket.ReadyAt(now_us))) {
+    if (bucket.ReadyAt(now_us) > now_us) continue;
     bucket.Spend(tokens);
     ++count;
   }
@@ -24,31 +25,31 @@ int64_t Passed(TokenBucket& bucket, double tokens, int64_t begin_us, int64_t end
 TEST(TokenBucket, GivesTheBurstAndThenTheRate) {
   TokenBucket bucket(/*per_s=*/10, /*burst_s=*/2);
   EXPECT_EQ(Passed(bucket, 1, 0, 1), 20);
-  EXPECT_NEAR(static_cast<double>(Passed(bucket, 1, 1, 5 * kSecond)), 50, 1);
+  EXPECT_NEAR(static_cast<double>(Passed(bucket, 1, 1, 5 * kSecondUs)), 50, 1);
 }
 
 TEST(TokenBucket, FillsInPausesUpToTheBurst) {
   TokenBucket bucket(10, 2);
   Passed(bucket, 1, 0, 1);
-  EXPECT_NEAR(static_cast<double>(Passed(bucket, 1, kSecond, kSecond + 1)), 10, 1);
-  EXPECT_EQ(Passed(bucket, 1, 1000 * kSecond, 1000 * kSecond + 1), 20);
+  EXPECT_NEAR(static_cast<double>(Passed(bucket, 1, kSecondUs, kSecondUs + 1)), 10, 1);
+  EXPECT_EQ(Passed(bucket, 1, 1000 * kSecondUs, 1000 * kSecondUs + 1), 20);
 }
 
 TEST(TokenBucket, AnAmountAboveTheBurstPassesAndIsCharged) {
   TokenBucket bucket(10, 1);
   EXPECT_EQ(bucket.ReadyAt(0), 0);
   bucket.Spend(60);
-  EXPECT_GT(bucket.ReadyAt(4 * kSecond), 4 * kSecond);
-  EXPECT_NEAR(static_cast<double>(bucket.ReadyAt(4 * kSecond)), 5 * kSecond, 0.06 * kSecond);
-  EXPECT_EQ(bucket.ReadyAt(5 * kSecond + 10), 5 * kSecond + 10);
+  EXPECT_GT(bucket.ReadyAt(4 * kSecondUs), 4 * kSecondUs);
+  EXPECT_NEAR(static_cast<double>(bucket.ReadyAt(4 * kSecondUs)), 5 * kSecondUs, 0.06 * kSecondUs);
+  EXPECT_EQ(bucket.ReadyAt(5 * kSecondUs + 10), 5 * kSecondUs + 10);
 }
 
 TEST(TokenBucket, IsFullWhenTheSpentTokensAreBack) {
   TokenBucket bucket(10, 2);
   EXPECT_TRUE(bucket.IsFull(0));
   bucket.Spend(5);
-  EXPECT_FALSE(bucket.IsFull(kSecond / 2 - 1000));
-  EXPECT_TRUE(bucket.IsFull(kSecond / 2 + 1000));
+  EXPECT_FALSE(bucket.IsFull(kSecondUs / 2 - 1000));
+  EXPECT_TRUE(bucket.IsFull(kSecondUs / 2 + 1000));
 }
 
 TEST(TokenBucket, WithoutARateThereIsNoLimit) {

@@ -11,7 +11,7 @@
 namespace kvcast::stream {
 namespace {
 
-Payload Of(size_t bytes) {
+Payload PayloadOf(size_t bytes) {
   return std::make_shared<const std::vector<uint8_t>>(std::vector<uint8_t>(bytes, 7));
 }
 
@@ -38,33 +38,33 @@ using Numbers = std::vector<uint64_t>;
 
 TEST(ReplayRing, NumbersBatchesFromZero) {
   ReplayRing ring(10, 1000);
-  EXPECT_EQ(ring.Append(Of(1)), 0u);
-  EXPECT_EQ(ring.Append(Of(1)), 1u);
+  EXPECT_EQ(ring.Append(PayloadOf(1)), 0u);
+  EXPECT_EQ(ring.Append(PayloadOf(1)), 1u);
   EXPECT_EQ(ring.next_seq(), 2u);
 }
 
 TEST(ReplayRing, DropsOldestWhenRingIsFull) {
   ReplayRing ring(3, 1000);
-  for (int i = 0; i < 5; ++i) ring.Append(Of(1));
+  for (int i = 0; i < 5; ++i) ring.Append(PayloadOf(1));
   EXPECT_EQ(Held(ring, 0), (Numbers{2, 3, 4}));
 }
 
 TEST(ReplayRing, DropsOldestWhenTheByteLimitIsExceeded) {
   ReplayRing ring(100, 10);
-  for (int i = 0; i < 4; ++i) ring.Append(Of(4));
+  for (int i = 0; i < 4; ++i) ring.Append(PayloadOf(4));
   EXPECT_EQ(Held(ring, 0), (Numbers{2, 3}));
 }
 
 TEST(ReplayRing, KeepsTheNewestHoweverLarge) {
   ReplayRing ring(100, 10);
-  ring.Append(Of(4));
-  ring.Append(Of(50));
+  ring.Append(PayloadOf(4));
+  ring.Append(PayloadOf(50));
   EXPECT_EQ(Held(ring, 0), (Numbers{1}));
 }
 
 TEST(ReplayRing, ReadsFromOldestHeldWhenStartIsGone) {
   ReplayRing ring(3, 1000);
-  for (int i = 0; i < 5; ++i) ring.Append(Of(1));
+  for (int i = 0; i < 5; ++i) ring.Append(PayloadOf(1));
   EXPECT_EQ(Held(ring, 1), (Numbers{2, 3, 4}));
   EXPECT_EQ(Held(ring, 4), (Numbers{4}));
   EXPECT_EQ(Held(ring, 5), Numbers{});
@@ -73,14 +73,14 @@ TEST(ReplayRing, ReadsFromOldestHeldWhenStartIsGone) {
 
 TEST(ReplayRing, ReadsUpToEndAndLimit) {
   ReplayRing ring(10, 1000);
-  for (int i = 0; i < 8; ++i) ring.Append(Of(1));
+  for (int i = 0; i < 8; ++i) ring.Append(PayloadOf(1));
   EXPECT_EQ(Held(ring, 2, /*end=*/5), (Numbers{2, 3, 4}));
   EXPECT_EQ(Held(ring, 2, /*end=*/8, /*limit=*/2), (Numbers{2, 3}));
 }
 
 TEST(ReplayRing, PassesEachBatchToTheSenderOnce) {
   ReplayRing ring(10, 1000);
-  for (int i = 0; i < 3; ++i) ring.Append(Of(1));
+  for (int i = 0; i < 3; ++i) ring.Append(PayloadOf(1));
   EXPECT_EQ(Taken(ring, 2), (Numbers{0, 1}));
   EXPECT_EQ(Taken(ring, 2), (Numbers{2}));
   EXPECT_EQ(Held(ring, 0), (Numbers{0, 1, 2}));
@@ -88,9 +88,9 @@ TEST(ReplayRing, PassesEachBatchToTheSenderOnce) {
 
 TEST(ReplayRing, CountsBatchesThatLeaveBeforeTheyAreSent) {
   ReplayRing ring(3, 1000);
-  for (int i = 0; i < 4; ++i) ring.Append(Of(1));
+  for (int i = 0; i < 4; ++i) ring.Append(PayloadOf(1));
   EXPECT_EQ(Taken(ring, 1), (Numbers{1}));
-  for (int i = 0; i < 3; ++i) ring.Append(Of(1));
+  for (int i = 0; i < 3; ++i) ring.Append(PayloadOf(1));
   EXPECT_EQ(Taken(ring, 10), (Numbers{4, 5, 6}));
   EXPECT_EQ(ring.counters().unsent_dropped, 3u);
 }
@@ -99,7 +99,7 @@ TEST(ReplayRing, HasNothingForTheSenderWhenAllIsSent) {
   ReplayRing ring(10, 1000);
   std::vector<RingEntry> none;
   EXPECT_FALSE(ring.TakeUnsent(10, none));
-  ring.Append(Of(1));
+  ring.Append(PayloadOf(1));
   EXPECT_EQ(Taken(ring, 10), (Numbers{0}));
   EXPECT_FALSE(ring.TakeUnsent(10, none));
   EXPECT_TRUE(none.empty());
@@ -114,9 +114,9 @@ std::vector<uint64_t> ReadOn(ReplayRing& ring, size_t limit) {
 TEST(ReplayRing, ReaderGetsBatchesThatHaveLeftTheRing) {
   ReplayRing ring(2, 1000);
   ring.KeepForReader();
-  for (int i = 0; i < 5; ++i) ring.Append(Of(1));
+  for (int i = 0; i < 5; ++i) ring.Append(PayloadOf(1));
   EXPECT_EQ(ReadOn(ring, 2), (Numbers{0, 1}));
-  ring.Append(Of(1));
+  ring.Append(PayloadOf(1));
   EXPECT_EQ(ReadOn(ring, 3), (Numbers{2, 3, 4}));
   EXPECT_EQ(ReadOn(ring, 10), (Numbers{5}));
   EXPECT_EQ(ReadOn(ring, 10), Numbers{});
@@ -125,7 +125,7 @@ TEST(ReplayRing, ReaderGetsBatchesThatHaveLeftTheRing) {
 TEST(ReplayRing, BatchesKeptForTheReaderAreBounded) {
   ReplayRing ring(1, 10);
   ring.KeepForReader();
-  for (int i = 0; i < 5; ++i) ring.Append(Of(4));
+  for (int i = 0; i < 5; ++i) ring.Append(PayloadOf(4));
   EXPECT_EQ(ReadOn(ring, 10), (Numbers{3, 4})) << "the first three batches exceed the byte limit";
 }
 
@@ -145,14 +145,14 @@ std::vector<uint8_t> Encoded(double ts) {
 TEST(ReplayRing, EventsAreEncodedForEveryCaller) {
   ReplayRing ring(10, 1000, Dialect::kVllm8);
   EXPECT_EQ(ring.Append(Events(0)), 0u);
-  EXPECT_EQ(ring.Append(Of(3)), 1u);
+  EXPECT_EQ(ring.Append(PayloadOf(3)), 1u);
   EXPECT_EQ(ring.Append(Events(2)), 2u);
   EXPECT_EQ(ring.next_seq(), 3u);
   std::vector<RingEntry> read;
   ring.Read(0, 3, 10, read);
   ASSERT_EQ(Seqs(read), (Numbers{0, 1, 2}));
   EXPECT_EQ(*read[0].payload, Encoded(0));
-  EXPECT_EQ(*read[1].payload, *Of(3));
+  EXPECT_EQ(*read[1].payload, *PayloadOf(3));
   EXPECT_EQ(*read[2].payload, Encoded(2));
   ring.Append(Events(3));
   EXPECT_EQ(ring.counters().bytes, 3 * Encoded(0).size() + 3);
@@ -195,9 +195,9 @@ TEST(ReplayRing, RefusedBatchesThatLeaveTheRingDoNotCountAsUnsent) {
   ring.KeepForReader();
   ring.AppendRefused(Events(0));
   ring.AppendRefused(std::nullopt);
-  ring.Append(Of(1));
-  ring.Append(Of(1));
-  ring.Append(Of(1));
+  ring.Append(PayloadOf(1));
+  ring.Append(PayloadOf(1));
+  ring.Append(PayloadOf(1));
   EXPECT_EQ(ring.counters().unsent_dropped, 1u);
   EXPECT_EQ(Taken(ring, 10), (Numbers{3, 4}));
   EXPECT_EQ(ReadOn(ring, 10), (Numbers{0, 2, 3, 4}));
@@ -210,7 +210,7 @@ TEST(ReplayRing, AfterARefusedBatchTheSenderGoesOn) {
   while (ring.TakeUnsent(10, taken)) {
   }
   EXPECT_TRUE(taken.empty());
-  ring.Append(Of(1));
+  ring.Append(PayloadOf(1));
   EXPECT_EQ(Taken(ring, 10), (Numbers{1}));
 }
 

@@ -132,7 +132,7 @@ TEST_F(ReplaySnapshots, OtherRequestsAreAnsweredWhileASnapshotIsWritten) {
     ASSERT_EQ(channel.EndsOf("status"), static_cast<size_t>(statuses));
   }
   EXPECT_GT(statuses, 20);
-  EXPECT_TRUE(part_before_status) << "a part is sent before the snapshot is written";
+  EXPECT_TRUE(part_before_status) << "a part must be sent before all parts are written";
   EXPECT_EQ(channel.EndsOf("replay"), 1u);
   EXPECT_EQ(snapshots(), 1u);
 }
@@ -169,13 +169,13 @@ TEST_F(ReplaySnapshots, ASnapshotIsWrittenWhileItsReaderIsPaused) {
   do {
     scheduler.Serve(++calls);
   } while (scheduler.WaitMs(calls) == 0 && calls < 10000);
-  EXPECT_EQ(scheduler.WaitMs(calls), -1) << "no busy loop";
+  EXPECT_EQ(scheduler.WaitMs(calls), -1) << "Serve must not run in a busy loop";
   EXPECT_EQ(channel.sent.size(), 1u);
   channel.keeps_charges = false;
   channel.charges.clear();
   scheduler.Resume();
   scheduler.Serve(++calls);
-  EXPECT_GT(channel.sent.size(), 20u) << "all parts were written";
+  EXPECT_GT(channel.sent.size(), 20u) << "all parts must be written by now";
 }
 
 // A reader counts as slow only after all parts of its snapshot are written.
@@ -251,10 +251,10 @@ TEST_F(ReplaySnapshots, ADroppedClientGetsNoNewCredit) {
     }
   }
   EXPECT_GT(scheduler.counters().dropped, 9 * kMoreClientsThanPlaces);
-  EXPECT_EQ(channel.sent.size(), kMoreClientsThanPlaces) << "one reply each";
+  EXPECT_EQ(channel.sent.size(), kMoreClientsThanPlaces) << "each client must get one reply";
   Ask("c0", residency::Verb::kSnapshot);
   scheduler.Serve(++now_us);
-  EXPECT_EQ(snapshots(), 0u) << "a client without credit takes no place of a snapshot";
+  EXPECT_EQ(snapshots(), 0u) << "a client without credit must take no place of a snapshot";
   channel.keeps_charges = false;
   channel.charges.clear();
   scheduler.Resume();

@@ -161,7 +161,8 @@ TEST(SendLoop, MissesNoBatchWhileItGoesToSleep) {
 
 TEST(SendLoop, ServesASenderWhileOthersAreAddedAndRemoved) {
   constexpr size_t kBatches = 20000;
-  constexpr size_t kOfEach = 2000;  // so many that the loop still sends when the sender is removed
+  // So many that the loop still sends when the sender is removed.
+  constexpr size_t kBatchesPerSender = 2000;
   const auto context = Context::Create();
   SendLoop loop;
   Outlet stays("stays", context);
@@ -173,14 +174,14 @@ TEST(SendLoop, ServesASenderWhileOthersAreAddedAndRemoved) {
   for (int i = 0; i < 50; ++i) {
     Outlet goes("goes" + std::to_string(i), context);
     loop.Add(goes.sender());
-    for (size_t batch = 0; batch < kOfEach; ++batch) goes.Publish(loop);
+    for (size_t batch = 0; batch < kBatchesPerSender; ++batch) goes.Publish(loop);
     loop.Remove(goes.sender());
     while (goes.sender().Send() != LiveSender::Sent::kNothing) {
     }
     received_from_removed += goes.Received();
   }
   producer.join();
-  EXPECT_EQ(received_from_removed, 50 * kOfEach);
+  EXPECT_EQ(received_from_removed, 50 * kBatchesPerSender);
   EXPECT_TRUE(Eventually([&] { return stays.Received() == kBatches; }));
   loop.Remove(stays.sender());
 }

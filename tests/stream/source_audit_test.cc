@@ -13,9 +13,9 @@ class SourceAudit : public ExtendedHarness {
  protected:
   SourceAudit() : ExtendedHarness(/*can_repair=*/true) {}
 
-  // Runs the next audit with the result `says`. Batches 0 to seq - 1 are applied.
-  void Audit(DigestVerdict says, uint64_t seq = 1) {
-    verdict = says;
+  // Runs the next audit with the result `result`. Batches 0 to seq - 1 are applied.
+  void Audit(DigestVerdict result, uint64_t seq = 1) {
+    verdict = result;
     now_ms += Limits().audit_interval_ms;
     source.OnTimer(now_ms);
     EXPECT_EQ(Asked(), (ExtensionRequest{Verb::kStatus, residency::kKnowsChallenges, 0}));
@@ -54,7 +54,7 @@ TEST_F(SourceAudit, ThreeFailedAuditsStartAQuarantine) {
   EXPECT_EQ(source.status(now_ms).weight, 0);
   EXPECT_EQ(source.status(now_ms).quarantines, 1u);
   Live(1);
-  EXPECT_EQ(Log(), Batches(1, 2)) << "batches are applied in quarantine too";
+  EXPECT_EQ(Log(), Batches(1, 2)) << "batches must be applied in quarantine too";
   source.OnDisconnected();
   EXPECT_EQ(state(), SourceState::kQuarantined);
 }
@@ -69,7 +69,7 @@ TEST_F(SourceAudit, QuarantineEndsWithAnAuditThatFindsNothing) {
   EXPECT_EQ(state(), SourceState::kSynced);
   EXPECT_EQ(source.status(now_ms).weight, 1);
   FailAudit();
-  EXPECT_EQ(state(), SourceState::kQuarantined) << "one failure starts the quarantine again";
+  EXPECT_EQ(state(), SourceState::kQuarantined) << "one failure must start the quarantine again";
 }
 
 TEST_F(SourceAudit, AnotherPublisherIsNotInQuarantine) {
@@ -124,7 +124,7 @@ TEST_F(SourceAudit, WithoutAuditsAQuarantineEndsInTime) {
     source.OnTimer(now_ms);
     if (plain) PlainEnd();
   }
-  EXPECT_EQ(now_ms, until_ms) << "a timer ends the quarantine";
+  EXPECT_EQ(now_ms, until_ms) << "a timer must end the quarantine";
   EXPECT_EQ(state(), SourceState::kCleared);
 }
 

@@ -53,7 +53,7 @@ TEST_F(SourceChallenge, TheStateIsSyncedBeforeTheAnswer) {
   EXPECT_EQ(state(), SourceState::kSynced);
   Live(0);
   Live(1);
-  EXPECT_EQ(Log(), Batches(0, 2)) << "batches do not wait for the answer";
+  EXPECT_EQ(Log(), Batches(0, 2)) << "batches must not wait for the answer";
 }
 
 TEST_F(SourceChallenge, IsNotSentToAPublisherThatAnswersNone) {
@@ -94,7 +94,7 @@ TEST_F(SourceChallenge, GivesWayToAReplay) {
   EXPECT_EQ(AskedVerb(), Verb::kReplay);
   Reply(1);
   EndWithFlag(3);
-  EXPECT_EQ(AskedVerb(), Verb::kChallenge) << "the challenge is sent again";
+  EXPECT_EQ(AskedVerb(), Verb::kChallenge) << "the challenge must be sent again";
   EXPECT_EQ(Log(), Batches(0, 3));
 }
 

@@ -19,7 +19,7 @@ TEST_F(SourceExtended, TheFirstRequestIsForAStatus) {
   source.OnConnected(now_ms);
   EXPECT_EQ(AskedVerb(), Verb::kStatus);
   PlainEnd();
-  EXPECT_EQ(plain, 0u) << "a legacy publisher gets a plain replay request";
+  EXPECT_EQ(plain, 0u) << "a legacy publisher must get a plain replay request";
   EXPECT_FALSE(source.status(now_ms).extended);
 }
 
@@ -173,13 +173,13 @@ TEST_F(SourceExtended, WithoutABatchANewConnectionHasNoKnownEpoch) {
   source.OnDisconnected();
   source.OnConnected(now_ms);
   EXPECT_EQ(state(), SourceState::kBootstrap);
-  Live(0, /*life=*/1);
+  Live(0, /*epoch=*/1);
   ASSERT_TRUE(source.Position());
   EXPECT_FALSE(source.Position()->epoch);
   End(1, /*epoch=*/2);
-  Live(1, /*life=*/1);
+  Live(1, /*epoch=*/1);
   ASSERT_TRUE(source.Position());
-  EXPECT_FALSE(source.Position()->epoch) << "a replay must show whose batch 0 was";
+  EXPECT_FALSE(source.Position()->epoch) << "a replay must show which publisher sent batch 0";
   EXPECT_EQ(AskedVerb(), Verb::kReplay);
 }
 
@@ -205,7 +205,7 @@ TEST_F(SourceExtended, AnAnswerWithoutItsEndIsNotApplied) {
   Live(2);
   EXPECT_EQ(AskedVerb(), Verb::kReplay);
   while (state() != SourceState::kCleared) {
-    Reply(1, /*life=*/1);
+    Reply(1, /*epoch=*/1);
     source.OnReplyCut(now_ms);
     WaitUntilDue();
   }
@@ -240,7 +240,7 @@ TEST_F(SourceExtended, UndecodableBatchIsReplacedNotForgotten) {
   EXPECT_EQ(source.status(now_ms).weight, 0.5);
   EXPECT_EQ(AskedVerb(), Verb::kSnapshot);
   Live(2);
-  EXPECT_EQ(Log(), (Texts{"0.0", "0.1", "begin"})) << "later batches wait";
+  EXPECT_EQ(Log(), (Texts{"0.0", "0.1", "begin"})) << "later batches must wait";
   Reply(2);
   End(2);
   EXPECT_EQ(Log(), (Texts{"commit", "0.2"}));
@@ -252,7 +252,7 @@ TEST_F(SourceExtended, PartsOfTwoMomentsAreNoSnapshot) {
   Join(10, /*first_held=*/4);
   Reply(10);
   Reply(11);
-  EXPECT_EQ(Log(), (Texts{"begin", "drop", "begin"})) << "the snapshot is requested again";
+  EXPECT_EQ(Log(), (Texts{"begin", "drop", "begin"})) << "the snapshot must be requested again";
 }
 
 TEST_F(SourceExtended, SnapshotOfThePastIsRefused) {
@@ -266,7 +266,7 @@ TEST_F(SourceExtended, SnapshotOfThePastIsRefused) {
   EXPECT_EQ(Log(), (Texts{"drop", "begin"}));
 }
 
-TEST_F(SourceExtended, ThreeFailedSnapshotsForgetAndTryLater) {
+TEST_F(SourceExtended, ThreeFailedSnapshotsResetTheStateAndAreRetriedLater) {
   JoinEmpty();
   Live(0);
   source.OnContradiction(now_ms);
@@ -284,7 +284,7 @@ TEST_F(SourceExtended, ThreeFailedSnapshotsForgetAndTryLater) {
   EXPECT_EQ(state(), SourceState::kSynced);
 }
 
-TEST_F(SourceExtended, DigestsThatDifferAreAnAlarm) {
+TEST_F(SourceExtended, DifferingDigestsMakeTheStateSuspect) {
   JoinEmpty();
   Live(0);
   verdict = DigestVerdict::kDiffers;
@@ -328,7 +328,7 @@ TEST_F(SourceExtended, ATailThatAStatusShowsIsRequested) {
   EXPECT_EQ(state(), SourceState::kSynced);
 }
 
-TEST_F(SourceExtended, WeightFallsWhileUnsure) {
+TEST_F(SourceExtended, TheWeightFallsWhileDisconnected) {
   JoinEmpty();
   Live(0);
   source.OnDisconnected();
@@ -338,7 +338,7 @@ TEST_F(SourceExtended, WeightFallsWhileUnsure) {
   EXPECT_EQ(source.status(since + 30000).weight, 0);
 }
 
-TEST_F(SourceExtended, GapCountsInFullForAMoment) {
+TEST_F(SourceExtended, TheWeightStaysFullForAMomentInAGap) {
   JoinEmpty();
   Live(0);
   Live(2);
@@ -348,7 +348,7 @@ TEST_F(SourceExtended, GapCountsInFullForAMoment) {
   EXPECT_EQ(source.status(now_ms + 251).weight, 0.5);
 }
 
-TEST_F(SourceExtended, RequestsThatBringNothingAreMadeAtGrowingIntervals) {
+TEST_F(SourceExtended, RequestsWithoutProgressAreMadeAtGrowingIntervals) {
   JoinEmpty();
   commits = false;
   Live(0);
@@ -438,7 +438,7 @@ TEST_F(SourceExtended, APublisherWithoutDigestsIsAskedForOneSnapshot) {
       EndWithoutDigests(2);
     }
   }
-  EXPECT_EQ(Log(), Texts{"0.1"}) << "the state was not reset again";
+  EXPECT_EQ(Log(), Texts{"0.1"}) << "the state must not be reset again";
   EXPECT_EQ(state(), SourceState::kCleared);
   source.OnContradiction(now_ms);
   EXPECT_EQ(Log(), Texts{"reset doubt"}) << "the publisher gives no snapshots";
@@ -494,7 +494,7 @@ TEST_F(SourceExtended, WithoutDigestsAQuarantineEndsInTime) {
     source.OnTimer(now_ms);
     if (Asked()) EndWithoutDigests(3);
   }
-  EXPECT_EQ(now_ms, until_ms) << "a timer ends the quarantine";
+  EXPECT_EQ(now_ms, until_ms) << "a timer must end the quarantine";
   EXPECT_EQ(state(), SourceState::kCleared);
 }
 
@@ -509,7 +509,7 @@ TEST_F(SourceExtended, TheNextEpochHasSnapshotsAgain) {
   source.OnConnected(now_ms);
   End(0, /*epoch=*/2);
   Log();
-  Live(0, /*life=*/1);
+  Live(0, /*epoch=*/1);
   source.OnContradiction(now_ms);
   EXPECT_EQ(AskedVerb(), Verb::kSnapshot);
 }

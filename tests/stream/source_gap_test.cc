@@ -140,18 +140,18 @@ TEST(SourceGap, UnprovenBatchesAreReplacedAndDropped) {
     return held ? std::string(held->payload.begin(), held->payload.end()) : "nothing";
   };
   const Bytes live = TestPayload(5);
-  const Bytes told = TestPayload(5, 1);
+  const Bytes unproven_payload = TestPayload(5, 1);
   HoldBack hold_back(/*max_batches=*/100, /*max_bytes=*/1000);
-  hold_back.Add({5, told}, /*unproven=*/true);
-  hold_back.Add({6, told}, /*unproven=*/true);
+  hold_back.Add({5, unproven_payload}, /*unproven=*/true);
+  hold_back.Add({6, unproven_payload}, /*unproven=*/true);
   hold_back.Add({5, live});
-  hold_back.Add({5, told}, /*unproven=*/true);
+  hold_back.Add({5, unproven_payload}, /*unproven=*/true);
   hold_back.DropUnproven();
   EXPECT_EQ(hold_back.batches(), 1u);
   EXPECT_EQ(hold_back.bytes(), live.size());
   EXPECT_EQ(text(hold_back.Take(5)), TestText(5));
 
-  hold_back.Add({7, told}, /*unproven=*/true);
+  hold_back.Add({7, unproven_payload}, /*unproven=*/true);
   hold_back.Prove();
   hold_back.DropUnproven();
   EXPECT_EQ(text(hold_back.Take(7)), TestText(5, 1));

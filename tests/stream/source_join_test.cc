@@ -104,7 +104,7 @@ TEST(SourceJoin, FirstBatchLiveNeedsNoReplay) {
   EXPECT_EQ(source.state(), SourceState::kSynced);
 }
 
-TEST(SourceJoin, RingThatLostTheBeginningGivesADegradedSource) {
+TEST(SourceJoin, RingThatLostTheBeginningGivesAClearedSource) {
   SourceHarness source(/*can_replay=*/true);
   source.Connect();
   source.Replay(7, 9);
@@ -124,7 +124,7 @@ TEST(SourceJoin, WithoutReplayBeginsAtTheFirstLiveBatch) {
   EXPECT_EQ(source.state(), SourceState::kCleared);
 }
 
-TEST(SourceJoin, ABatchThatProvesThatNothingIsMissingEndsTheDegradation) {
+TEST(SourceJoin, ABatchThatProvesThatNothingIsMissingMakesTheSourceSynced) {
   SourceHarness source(/*can_replay=*/false);
   source.Connect();
   source.Live(5);
@@ -136,7 +136,7 @@ TEST(SourceJoin, ABatchThatProvesThatNothingIsMissingEndsTheDegradation) {
   EXPECT_EQ(source.state(), SourceState::kSynced);
 }
 
-TEST(SourceJoin, ABatchThatShowsThatSomethingIsMissingDegrades) {
+TEST(SourceJoin, ABatchThatShowsThatSomethingIsMissingMakesTheSourceCleared) {
   SourceHarness source(/*can_replay=*/false);
   source.Connect();
   source.LiveUpTo(3);
@@ -144,7 +144,7 @@ TEST(SourceJoin, ABatchThatShowsThatSomethingIsMissingDegrades) {
   source.Live(3);
   EXPECT_EQ(source.state(), SourceState::kCleared);
   EXPECT_EQ(source.status().reason, SourceReason::kLostBatches);
-  EXPECT_EQ(source.TakeDeliveries(), Batches(0, 4)) << "the applied batches stay";
+  EXPECT_EQ(source.TakeDeliveries(), Batches(0, 4)) << "the applied batches must stay";
   source.next_result = BatchResult::kComplete;
   source.Live(4);
   EXPECT_EQ(source.state(), SourceState::kSynced);

@@ -20,7 +20,7 @@ TEST(SourceLimit, AStateThatIsTooLargeIsForgotten) {
     EXPECT_EQ(source.status().weight, 0);
     EXPECT_EQ(source.status().quarantines, 1u);
     source.Live(4);
-    EXPECT_EQ(source.TakeDeliveries(), Texts{"0.4"}) << "the source is still followed";
+    EXPECT_EQ(source.TakeDeliveries(), Texts{"0.4"}) << "the source must still be followed";
   }
 }
 

@@ -20,7 +20,7 @@ namespace {
 struct Faults {
   int drop_live = 0;      // percent
   int drop_reply = 0;     // percent of single replies and end markers
-  int burn = 0;           // percent of numbers without a batch
+  int skip = 0;           // percent of numbers without a batch
   int restart = 0;        // per mille of steps
   int reconnect = 0;      // per mille of steps
   size_t ring = 1000000;  // batches
@@ -28,10 +28,10 @@ struct Faults {
   bool can_replay = true;
 };
 
-struct Name {
+struct BatchId {
   int epoch = 0;
   uint64_t seq = 0;
-  friend bool operator==(const Name&, const Name&) = default;
+  friend bool operator==(const BatchId&, const BatchId&) = default;
 };
 
 // Publisher, network and index around one Source. All random values come from one generator.
@@ -56,17 +56,17 @@ class World final : private ReplicaSink, private SourceNetwork {
       now_ms_ =
           std::max(now_ms_, source_.deadline_ms() == kNever ? now_ms_ : source_.deadline_ms());
       source_.OnTimer(now_ms_);
-      CheckHonest();
+      CheckSyncedState();
     }
   }
 
-  void CheckAtRest(bool must_be_synced) {
+  void CheckSettled(bool must_be_synced) {
     const SourceStatus status = source_.status(now_ms_);
     EXPECT_EQ(status.next_seq, visible_end()) << SourceStateName(status.state);
-    for (const Name& name : applied_) EXPECT_EQ(name.epoch, epoch_);
+    for (const BatchId& id : applied_) EXPECT_EQ(id.epoch, epoch_);
     if (status.next_seq > 0) {
       ASSERT_FALSE(applied_.empty());
-      EXPECT_EQ(applied_.back(), (Name{epoch_, status.next_seq - 1}));
+      EXPECT_EQ(applied_.back(), (BatchId{epoch_, status.next_seq - 1}));
     }
     if (must_be_synced) {
       EXPECT_EQ(SourceStateName(status.state), SourceStateName(SourceState::kSynced));
@@ -75,7 +75,7 @@ class World final : private ReplicaSink, private SourceNetwork {
     }
   }
 
-  bool burned_any() const { return !burned_.empty(); }
+  bool skipped_any() const { return !skipped_.empty(); }
   static bool failed() { return testing::Test::HasFailure(); }
 
  private:
@@ -105,15 +105,15 @@ class World final : private ReplicaSink, private SourceNetwork {
   void Check(const Batch& batch) {
     const std::string text(batch.payload.begin(), batch.payload.end());
     const size_t dot = text.find('.');
-    const Name name{std::stoi(text.substr(0, dot)), std::stoull(text.substr(dot + 1))};
-    EXPECT_EQ(name.seq, batch.seq);
+    const BatchId id{std::stoi(text.substr(0, dot)), std::stoull(text.substr(dot + 1))};
+    EXPECT_EQ(id.seq, batch.seq);
     if (!applied_.empty()) {
-      EXPECT_EQ(name, (Name{applied_.back().epoch, applied_.back().seq + 1}));
+      EXPECT_EQ(id, (BatchId{applied_.back().epoch, applied_.back().seq + 1}));
     }
-    applied_.push_back(name);
+    applied_.push_back(id);
   }
 
-  void CheckHonest() {
+  void CheckSyncedState() {
     if (source_.status(now_ms_).state != SourceState::kSynced) return;
     EXPECT_EQ(applied_.size(), source_.status(now_ms_).next_seq);
     if (!applied_.empty()) {
@@ -121,13 +121,13 @@ class World final : private ReplicaSink, private SourceNetwork {
     }
   }
 
-  int Roll(int sides) { return std::uniform_int_distribution<int>(0, sides - 1)(random_); }
-  bool Percent(int percent) { return Roll(100) < percent; }
+  int RandomBelow(int end) { return std::uniform_int_distribution<int>(0, end - 1)(random_); }
+  bool Percent(int percent) { return RandomBelow(100) < percent; }
 
   void Step() {
-    if (Roll(1000) < faults_.restart) Restart();
-    if (Roll(1000) < faults_.reconnect) Disconnect();
-    switch (Roll(6)) {
+    if (RandomBelow(1000) < faults_.restart) Restart();
+    if (RandomBelow(1000) < faults_.reconnect) Disconnect();
+    switch (RandomBelow(6)) {
       case 0:
       case 1:
         Publish();
@@ -139,21 +139,21 @@ class World final : private ReplicaSink, private SourceNetwork {
         DeliverReply();
         break;
       case 4:
-        Roll(2) == 0 ? static_cast<void>(Serve()) : DeliverEvents();
+        RandomBelow(2) == 0 ? static_cast<void>(Serve()) : DeliverEvents();
         break;
       case 5:
         if (!live_up_) ConnectLive();
-        now_ms_ += Roll(200);
+        now_ms_ += RandomBelow(200);
         source_.OnTimer(now_ms_);
         break;
     }
-    CheckHonest();
+    CheckSyncedState();
   }
 
   void Publish() {
     const uint64_t seq = next_++;
-    if (Percent(faults_.burn)) {
-      burned_.insert(seq);
+    if (Percent(faults_.skip)) {
+      skipped_.insert(seq);
       return;
     }
     ring_.push_back(seq);
@@ -166,7 +166,7 @@ class World final : private ReplicaSink, private SourceNetwork {
     ++epoch_;
     next_ = 0;
     ring_.clear();
-    burned_.clear();
+    skipped_.clear();
   }
 
   void Disconnect() {
@@ -201,10 +201,10 @@ class World final : private ReplicaSink, private SourceNetwork {
     DeliverEvents();
     if (live_.empty() && ended_) RenewLive();
     if (live_.empty()) return false;
-    const Name name = live_.front();
+    const BatchId id = live_.front();
     live_.pop_front();
-    const Bytes payload = TestPayload(name.seq, name.epoch);
-    source_.OnLive({name.seq, payload}, now_ms_);
+    const Bytes payload = TestPayload(id.seq, id.epoch);
+    source_.OnLive({id.seq, payload}, now_ms_);
     return true;
   }
 
@@ -222,13 +222,13 @@ class World final : private ReplicaSink, private SourceNetwork {
   bool DeliverReply() {
     if (replies_.empty()) return false;
     const uint64_t request = request_number_;
-    const Name name = replies_.front();
+    const BatchId id = replies_.front();
     replies_.pop_front();
     DeliverEvents();
     if (request_number_ != request) return true;
-    const Bytes payload = TestPayload(name.seq, name.epoch);
-    const ReplyKind kind = name.seq == kEndSeq ? ReplyKind::kEnd : ReplyKind::kBatch;
-    source_.OnReply({kind, {name.seq, payload}}, now_ms_);
+    const Bytes payload = TestPayload(id.seq, id.epoch);
+    const ReplyKind kind = id.seq == kEndSeq ? ReplyKind::kEnd : ReplyKind::kBatch;
+    source_.OnReply({kind, {id.seq, payload}}, now_ms_);
     return true;
   }
 
@@ -242,17 +242,17 @@ class World final : private ReplicaSink, private SourceNetwork {
   int epoch_ = 0;
   uint64_t next_ = 0;
   std::deque<uint64_t> ring_;
-  std::set<uint64_t> burned_;
+  std::set<uint64_t> skipped_;
 
   bool live_up_ = false;
-  bool ended_ = false;       // the subscriber has seen the end of its connection
-  std::deque<Name> live_;    // sent but not received, in order
-  std::deque<bool> events_;  // of the socket monitor; true: connected, false: disconnected
+  bool ended_ = false;        // the subscriber has seen the end of its connection
+  std::deque<BatchId> live_;  // sent but not received, in order
+  std::deque<bool> events_;   // of the socket monitor; true: connected, false: disconnected
   std::optional<uint64_t> request_;
-  std::deque<Name> replies_;
+  std::deque<BatchId> replies_;
   uint64_t request_number_ = 0;
 
-  std::vector<Name> applied_;  // since the latest reset
+  std::vector<BatchId> applied_;  // since the latest reset
   Source source_;
 };
 
@@ -262,7 +262,7 @@ void RunWorlds(const Faults& faults, uint32_t seeds, bool must_be_synced) {
     World world(seed, faults);
     world.Run(/*steps=*/400);
     world.Settle();
-    world.CheckAtRest(must_be_synced && !world.burned_any());
+    world.CheckSettled(must_be_synced && !world.skipped_any());
     if (World::failed()) return;
   }
 }
@@ -286,7 +286,7 @@ TEST(SourceModel, SmallHoldBack) {
 }
 
 TEST(SourceModel, NumbersWithoutABatch) {
-  RunWorlds({.drop_live = 10, .burn = 5, .restart = 10, .reconnect = 10}, kSeeds,
+  RunWorlds({.drop_live = 10, .skip = 5, .restart = 10, .reconnect = 10}, kSeeds,
             /*must_be_synced=*/true);
 }
 
@@ -296,12 +296,12 @@ TEST(SourceModel, OverrunRing) {
 }
 
 TEST(SourceModel, LossyReplayServer) {
-  RunWorlds({.drop_live = 10, .drop_reply = 30, .burn = 2, .restart = 10, .reconnect = 10}, kSeeds,
+  RunWorlds({.drop_live = 10, .drop_reply = 30, .skip = 2, .restart = 10, .reconnect = 10}, kSeeds,
             /*must_be_synced=*/false);
 }
 
 TEST(SourceModel, WithoutReplay) {
-  Faults faults{.drop_live = 10, .burn = 2, .restart = 10, .reconnect = 10};
+  Faults faults{.drop_live = 10, .skip = 2, .restart = 10, .reconnect = 10};
   faults.can_replay = false;
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

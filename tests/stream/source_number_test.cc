@@ -1,5 +1,5 @@
-// A source follows batches with numbers near 2^32, and near the limit of 2^63, like all other
-// batches.
+// A source follows batches with numbers near 2^32, near 2^53, and near the limit of 2^63, like all
+// other batches.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -46,7 +46,7 @@ TEST(LiveConnectionPart, IsSilentUntilTheNextMessage) {
   EXPECT_EQ(connection.silent_at_ms(30), 161);
 }
 
-TEST(LiveConnectionPart, ALostConnectionIsUpOnlyAfterANewOne) {
+TEST(LiveConnectionPart, ALostConnectionIsUpOnlyAfterANewConnection) {
   LiveConnection connection;
   connection.Lose();
   EXPECT_EQ(connection.state(), LiveState::kAwaited) << "no connection was up before";
@@ -223,16 +223,16 @@ TEST(RequestPacerPart, JitterStaysWithinAQuarter) {
   RequestPacer exact(0);
   EXPECT_EQ(exact.Jittered(1000), 1000);
   RequestPacer pacer(42);
-  int64_t least = 1000, most = 1000;
+  int64_t shortest_ms = 1000, longest_ms = 1000;
   for (int i = 0; i < 1000; ++i) {
     const int64_t ms = pacer.Jittered(1000);
-    least = std::min(least, ms);
-    most = std::max(most, ms);
+    shortest_ms = std::min(shortest_ms, ms);
+    longest_ms = std::max(longest_ms, ms);
   }
-  EXPECT_GE(least, 750);
-  EXPECT_LE(most, 1250);
-  EXPECT_LT(least, 780) << "the jitter uses its whole range";
-  EXPECT_GT(most, 1220);
+  EXPECT_GE(shortest_ms, 750);
+  EXPECT_LE(longest_ms, 1250);
+  EXPECT_LT(shortest_ms, 780) << "the jitter must use its whole range";
+  EXPECT_GT(longest_ms, 1220);
 }
 
 TEST(LookSchedulePart, ASecondProbeSoonFollowsTheFirstProbe) {

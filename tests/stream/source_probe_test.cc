@@ -1,5 +1,5 @@
-// A source whose publisher is silent sends probes. A probe finds a lost tail and a silent restart
-// without a further live message.
+// If the publisher is silent, the source sends probes. A probe finds a lost tail and a silent
+// restart without a further live message.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

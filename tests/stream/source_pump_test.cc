@@ -134,7 +134,7 @@ TEST_F(SourcePumpTest, ALargeMessageWaitsForACallThatTakesLargeMessages) {
   EXPECT_EQ(pump.deadline_ms(), kAtOnce);
   network.replies = {7};
   pump.Work(1000, /*takes_large=*/false);
-  EXPECT_EQ(network.Log(), (Texts{"live", "live"})) << "no message is received meanwhile";
+  EXPECT_EQ(network.Log(), (Texts{"live", "live"})) << "no message may be received meanwhile";
   pump.Work(1000);
   EXPECT_EQ(applied, (std::vector<uint64_t>{0, 1}));
   EXPECT_EQ(pump.next_turn(1000), TurnLength::kShort);
@@ -159,7 +159,7 @@ TEST_F(SourcePumpTest, TimersRunWhileALargeMessageWaits) {
   EXPECT_EQ(pump.source().status(1000).state, SourceState::kSynced);
   pump.Work(60'000, /*takes_large=*/false);
   EXPECT_EQ(pump.source().status(60'000).state, SourceState::kStale);
-  EXPECT_EQ(network.Log(), (Texts{"live", "request"})) << "a probe is sent";
+  EXPECT_EQ(network.Log(), (Texts{"live", "request"})) << "a probe must be sent";
   pump.Work(60'000);
   EXPECT_EQ(applied, (std::vector<uint64_t>{0}));
 }
@@ -192,7 +192,7 @@ TEST_F(SourcePumpTest, ALargeReplyWaitsToo) {
   EXPECT_EQ(applied, (std::vector<uint64_t>{0, 1}));
 }
 
-// The next message that the pump receives takes the memory of the large message.
+// The next message that the pump receives would overwrite the large message.
 TEST_F(SourcePumpTest, RepliesWaitBehindALargeMessage) {
   network.events = {LiveEvent::kConnected};
   pump.Work(1000);

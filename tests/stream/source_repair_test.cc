@@ -56,7 +56,7 @@ TEST_F(SourceRepair, TheStateIsComparedAtTheSequenceNumberOfEachAnswer) {
   FindDamage();
   differing = 1;
   Live(1);
-  EXPECT_EQ(Log(), Texts{}) << "the batch waits for the answer";
+  EXPECT_EQ(Log(), Texts{}) << "the batch must wait for the answer";
   End(3);
   EXPECT_EQ(Log(), Texts{"0.1"});
   Live(2);

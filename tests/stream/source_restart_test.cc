@@ -44,12 +44,12 @@ TEST(SourceRestart, LowerSeqTooOldToCompareIsProved) {
   EXPECT_EQ(source.TakeRequest(), end - 1);
   EXPECT_EQ(source.state(), SourceState::kSuspect);
   source.Live(end, /*epoch=*/1);
-  EXPECT_EQ(source.TakeDeliveries(), Texts{}) << "the batch waits until the publisher is known";
+  EXPECT_EQ(source.TakeDeliveries(), Texts{}) << "the batch must wait until the publisher is known";
   source.Reply(end - 1, /*epoch=*/1);
   EXPECT_EQ(source.TakeDeliveries(), Texts{"reset restart"});
 }
 
-TEST(SourceRestart, OldBatchTooOldToCompareCostsNothing) {
+TEST(SourceRestart, OldBatchTooOldToCompareChangesNothing) {
   SourceHarness source(/*can_replay=*/true);
   const uint64_t end = FingerprintWindow::kBatches + 10;
   source.JoinAndApply(end);
@@ -68,7 +68,7 @@ TEST(SourceRestart, LowerSeqTooOldToCompareIsARestartWithoutReplay) {
   EXPECT_EQ(source.TakeDeliveries().front(), "reset restart");
 }
 
-TEST(SourceRestart, ARestartEndsTheLossOfBatchesWithoutABatchSince) {
+TEST(SourceRestart, ARestartIsReportedEvenIfNoBatchFollowedTheLoss) {
   SourceHarness source(/*can_replay=*/true);
   source.JoinAndApply(3);
   source.next_result = BatchResult::kUndecodable;
@@ -188,7 +188,7 @@ TEST(SourceRestart, ABatchReadAfterTheDisconnectIsApplied) {
   EXPECT_EQ(source.TakeDeliveries(), Batches(3, 4));
 }
 
-TEST(SourceRestart, EndsTheDegradedState) {
+TEST(SourceRestart, EndsTheClearedState) {
   SourceHarness source(/*can_replay=*/false);
   source.JoinAndApply(1);
   source.Live(5);
@@ -225,7 +225,7 @@ class SourceRestartExtended : public ExtendedHarness {
 // The live batch may come from another publisher than the replay.
 TEST_F(SourceRestartExtended, ALowerNumberThatIsNextWaitsForTheReplay) {
   JoinWithHole();
-  Live(1, /*life=*/1);
+  Live(1, /*epoch=*/1);
   Reply(0);
   EXPECT_EQ(Log(), Texts{});
   Reply(1);

@@ -214,7 +214,7 @@ class SharedTurnTest : public ::testing::Test {
     hostile.pump.Work(now_ms);
     good.pump.Work(now_ms);
     EXPECT_EQ(hostile.network.requests, 1);
-    EXPECT_EQ(good.network.requests, 0) << "the second source waits for its turn";
+    EXPECT_EQ(good.network.requests, 0) << "the second source must wait for its turn";
   }
 
   int64_t clock_us = 0;
@@ -230,7 +230,7 @@ class ReplayTurnTest : public SharedTurnTest {
   ReplayTurnTest() : SharedTurnTest(/*extension=*/false) {}
   // Returns the seconds until the second source makes its request. Until this request, the first
   // source gets a reply each second.
-  int SecondsUntilTheOther(const std::function<std::vector<Bytes>(uint64_t)>& reply) {
+  int SecondsUntilTheOtherRequest(const std::function<std::vector<Bytes>(uint64_t)>& reply) {
     for (int second = 0; second < 1000; ++second) {
       if (good.network.requests > 0) return second;
       now_ms += 1000;
@@ -247,19 +247,19 @@ class ReplayTurnTest : public SharedTurnTest {
 
 TEST_F(ReplayTurnTest, MalformedRepliesDoNotKeepARequestOpen) {
   const int seconds =
-      SecondsUntilTheOther([](uint64_t) { return std::vector<Bytes>{Bytes(1, 0)}; });
+      SecondsUntilTheOtherRequest([](uint64_t) { return std::vector<Bytes>{Bytes(1, 0)}; });
   EXPECT_LE(seconds, 3);
 }
 
 TEST_F(ReplayTurnTest, ASlowReplayLosesItsTurn) {
-  const int seconds = SecondsUntilTheOther(ReplyOf);
+  const int seconds = SecondsUntilTheOtherRequest(ReplyOf);
   EXPECT_GE(seconds, SourcePump::kTurnMs / 1000);
   EXPECT_LE(seconds, SourcePump::kTurnMs / 1000 + 1);
-  EXPECT_GT(hostile.applied, 0) << "the batches of the turn are applied";
+  EXPECT_GT(hostile.applied, 0) << "the batches of the turn must be applied";
 }
 
 TEST_F(ReplayTurnTest, AFastReplayKeepsItsTurnForAMinute) {
-  const int seconds = SecondsUntilTheOther([](uint64_t number) {
+  const int seconds = SecondsUntilTheOtherRequest([](uint64_t number) {
     auto reply = ReplyOf(number);
     reply[2].assign(size_t{2} << 20, 0);
     return reply;
@@ -299,7 +299,7 @@ TEST_F(StatusTurnTest, AStatusThatDoesNotComeDelaysTheNextRequestUntilItsTimeout
   EXPECT_EQ(hostile.network.requests, 1) << "the first source is now last in the queue";
 }
 
-// The publisher says that it holds many blocks, so the first part of its snapshot may take a
+// The publisher reports that it holds many blocks, so the first part of its snapshot may take a
 // minute.
 TEST_F(StatusTurnTest, ASnapshotThatDoesNotComeLosesItsTurn) {
   turns.short_answers.Leave(&good.pump);
@@ -320,14 +320,14 @@ TEST_F(StatusTurnTest, ASnapshotThatDoesNotComeLosesItsTurn) {
   now_ms += LookSchedule::kSettleMs;
   hostile.pump.Work(now_ms);
   EXPECT_GT(hostile.pump.deadline_ms(), begin_ms + SourcePump::kTurnMs) << "no source waits";
-  TimedSource waits{clock_us, turns, /*can_replay=*/true};
-  waits.pump.Work(now_ms);
-  EXPECT_EQ(waits.network.requests, 0);
+  TimedSource waiting{clock_us, turns, /*can_replay=*/true};
+  waiting.pump.Work(now_ms);
+  EXPECT_EQ(waiting.network.requests, 0);
   EXPECT_EQ(hostile.pump.deadline_ms(), begin_ms + SourcePump::kTurnMs);
   now_ms = begin_ms + SourcePump::kTurnMs;
   hostile.pump.Work(now_ms);
-  waits.pump.Work(now_ms);
-  EXPECT_EQ(waits.network.requests, 1);
+  waiting.pump.Work(now_ms);
+  EXPECT_EQ(waiting.network.requests, 1);
 }
 
 TEST_F(StatusTurnTest, ReplaysDoNotWaitForStatusRequests) {

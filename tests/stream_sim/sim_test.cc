@@ -34,7 +34,7 @@ TEST(Simulation, WithoutFaultsNothingIsLostOrForgotten) {
   }
 }
 
-TEST(Simulation, ReachesWhatIsRare) {
+TEST(Simulation, ReachesTheRarePaths) {
   constexpr uint64_t kSeeds = kSanitized ? 250 : 2000;
   const SeedsResult result = RunSeeds(1, kSeeds, 2);
   EXPECT_EQ(result.seeds, kSeeds);
@@ -99,7 +99,7 @@ TEST(Simulation, ReachesWhatIsRare) {
   }
 }
 
-TEST(Simulation, AFailureIsMadeSmall) {
+TEST(Simulation, AFailingPlanIsReduced) {
   Plan plan = DrawPlan(7);
   const auto fails = [](const Plan& candidate) {
     for (const Fault& fault : candidate.faults) {
@@ -108,9 +108,9 @@ TEST(Simulation, AFailureIsMadeSmall) {
     return false;
   };
   plan.faults.insert(plan.faults.begin() + 1, Fault{FaultKind::kClear, 0, 5, 0, 77});
-  const Plan least = ShrinkBy(plan, fails);
-  ASSERT_EQ(least.faults.size(), 1u);
-  EXPECT_EQ(least.faults[0].amount, 77);
+  const Plan reduced = ShrinkBy(plan, fails);
+  ASSERT_EQ(reduced.faults.size(), 1u);
+  EXPECT_EQ(reduced.faults[0].amount, 77);
 }
 
 }  // namespace

@@ -38,9 +38,9 @@ class DeferredBackend final : public CopyBackend {
     return batches.back().ticket;
   }
   CopyState Poll(CopyTicket ticket) override {
-    const size_t at = Find(ticket);
-    const CopyState state = batches[at].state;
-    if (state != CopyState::kRunning) batches.erase(batches.begin() + static_cast<long>(at));
+    const size_t index = Find(ticket);
+    const CopyState state = batches[index].state;
+    if (state != CopyState::kRunning) batches.erase(batches.begin() + static_cast<long>(index));
     return state;
   }
   CopyState Wait(CopyTicket ticket) override {
@@ -53,25 +53,25 @@ class DeferredBackend final : public CopyBackend {
       std::memcpy(op.dst + row * op.dst_pitch, op.src + row * op.src_pitch, op.row_bytes);
     }
   }
-  // Moves the bytes of batches[at]. The batch stays running and may move its bytes again.
-  void Move(size_t at) {
-    Reach(at);
-    for (const CopyOp& op : batches[at].ops) Run(op);
-    batches[at].moved = true;
+  // Moves the bytes of batches[index]. The batch stays running and may move its bytes again.
+  void Move(size_t index) {
+    Reach(index);
+    for (const CopyOp& op : batches[index].ops) Run(op);
+    batches[index].moved = true;
   }
-  void Finish(size_t at) {
-    Move(at);
-    batches[at].state = CopyState::kDone;
+  void Finish(size_t index) {
+    Move(index);
+    batches[index].state = CopyState::kDone;
   }
   // Writes garbage to the targets instead of the data.
-  void Fail(size_t at) {
-    Reach(at);
-    for (const CopyOp& op : batches[at].ops) {
+  void Fail(size_t index) {
+    Reach(index);
+    for (const CopyOp& op : batches[index].ops) {
       for (uint32_t row = 0; row < op.rows; ++row) {
         std::memset(op.dst + row * op.dst_pitch, kGarbage, op.row_bytes);
       }
     }
-    batches[at].state = CopyState::kFailed;
+    batches[index].state = CopyState::kFailed;
   }
   void FinishAll() {
     for (size_t i = 0; i < batches.size(); ++i) {
@@ -86,13 +86,13 @@ class DeferredBackend final : public CopyBackend {
   std::function<void(void* event)> reach;
 
  private:
-  void Reach(size_t at) {
-    if (reach) reach(batches[at].after);
+  void Reach(size_t index) {
+    if (reach) reach(batches[index].after);
   }
   size_t Find(CopyTicket ticket) const {
-    size_t at = 0;
-    while (batches[at].ticket != ticket) ++at;
-    return at;
+    size_t index = 0;
+    while (batches[index].ticket != ticket) ++index;
+    return index;
   }
 
   uint64_t next_ticket_ = 0;

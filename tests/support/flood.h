@@ -24,7 +24,7 @@ inline size_t FloodKeys(size_t usual) {
   return set == nullptr ? usual : std::strtoull(set, nullptr, 10);
 }
 
-// 1 to `count`, times `step`.
+// Returns step, 2 * step, ..., count * step.
 inline std::vector<uint64_t> Multiples(size_t count, uint64_t step) {
   std::vector<uint64_t> numbers;
   for (uint64_t i = 1; i <= count; ++i) numbers.push_back(i * step);
@@ -48,7 +48,7 @@ inline std::vector<uint64_t> EqualRemainders(size_t count) {
 }
 
 // The ratio of the CPU times of this thread for `chosen` numbers and for random numbers. Each time
-// is the least of three runs.
+// is the shortest of three runs.
 template <typename Work>  // (const std::vector<uint64_t>& numbers)
 double FloodCost(const std::vector<uint64_t>& chosen, Work work) {
   const auto least_ns = [&work](const std::vector<uint64_t>& numbers) {

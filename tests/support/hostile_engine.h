@@ -17,8 +17,8 @@
 
 namespace kvcast::stream {
 
-// The maximum of bytes that a test sends to a peer. The peer must end the connection much earlier,
-// also on a busy machine.
+// The maximum number of bytes that a test sends to a peer. The peer must end the connection much
+// earlier, also on a busy machine.
 inline constexpr size_t kFloodBytes = size_t{2} << 30;
 
 // A TCP server on a free port of this machine.

@@ -32,12 +32,12 @@ class LogLines {
   }
   // Returns the lines that contain all of these texts.
   std::vector<std::string> With(const std::vector<std::string>& texts) {
-    std::vector<std::string> found = lines();
-    std::erase_if(found, [&](const std::string& line) {
+    std::vector<std::string> matching = lines();
+    std::erase_if(matching, [&](const std::string& line) {
       return !std::ranges::all_of(
           texts, [&](const std::string& text) { return line.find(text) != std::string::npos; });
     });
-    return found;
+    return matching;
   }
 
  private:

@@ -14,10 +14,10 @@ namespace kvcast::testing {
 inline constexpr auto kLoad = CopyDirection::kLoad;
 inline constexpr auto kStore = CopyDirection::kStore;
 
-// Returns a byte that depends on all bits of its offset `place`, so that a misplaced byte is
+// Returns a byte that depends on all bits of its `offset`, so that a misplaced byte is
 // visible.
-inline std::byte ByteOf(uint64_t seed, uint64_t place) {
-  uint64_t x = seed * 0x9E3779B97F4A7C15u + place;
+inline std::byte ByteOf(uint64_t seed, uint64_t offset) {
+  uint64_t x = seed * 0x9E3779B97F4A7C15u + offset;
   x ^= x >> 31;
   x *= 0xBF58476D1CE4E5B9u;
   x ^= x >> 29;
@@ -28,15 +28,15 @@ inline void FillWith(std::vector<std::byte>& memory, uint64_t seed) {
   for (size_t i = 0; i < memory.size(); ++i) memory[i] = ByteOf(seed, i);
 }
 
-// Returns the address of byte `at` of a block, by the definition of a layout.
-inline std::byte* AddressOf(const GroupLayout& layout, size_t block, size_t at) {
+// Returns the address of byte `offset` of a block, by the definition of a layout.
+inline std::byte* AddressOf(const GroupLayout& layout, size_t block, size_t offset) {
   for (const BlockPart& part : layout.parts) {
     const size_t bytes = part.row_bytes * part.rows;
-    if (at < bytes) {
-      return part.base + block * part.block_stride + at / part.row_bytes * part.row_pitch +
-             at % part.row_bytes;
+    if (offset < bytes) {
+      return part.base + block * part.block_stride + offset / part.row_bytes * part.row_pitch +
+             offset % part.row_bytes;
     }
-    at -= bytes;
+    offset -= bytes;
   }
   return nullptr;
 }

@@ -11,12 +11,12 @@ def free_ports(count):
     """Returns different TCP and UDP ports of 127.0.0.1 that no socket holds. The kernel does not give them to clients
     of other tests: they are below the range of ephemeral ports."""
     first_ephemeral = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text("ascii").split()[0])
-    found = []
+    ports = []
     with contextlib.ExitStack() as held:
-        while len(found) < count:
+        while len(ports) < count:
             port = random.randrange(10000, first_ephemeral)
             with contextlib.suppress(OSError):
                 for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
                     held.enter_context(socket.socket(socket.AF_INET, kind)).bind(("127.0.0.1", port))
-                found.append(port)
-    return found
+                ports.append(port)
+    return ports

@@ -11,11 +11,11 @@
 
 namespace kvcast::testing {
 
-// Returns the integer in the environment variable, or `otherwise` if the variable is not set. Ends
-// the program if the value is not an integer of 0 or more.
-inline int64_t Setting(const char* name, int64_t otherwise) {
+// Returns the integer in the environment variable, or `default_value` if the variable is not set.
+// Ends the program if the value is not an integer of 0 or more.
+inline int64_t Setting(const char* name, int64_t default_value) {
   const char* const given = std::getenv(name);
-  if (given == nullptr) return otherwise;
+  if (given == nullptr) return default_value;
   const std::string_view text(given);
   int64_t value = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

@@ -1,5 +1,5 @@
-// The only object file that contains the path of the tree. All other object files are the same in
-// every checkout, so the compiler cache can serve them.
+// The only object file that contains the path of the repository. All other object files are the
+// same in every checkout, so the compiler cache can serve them.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/source_dir.h"
 

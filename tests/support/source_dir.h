@@ -1,4 +1,4 @@
-// The path of the sources, for tests that read files of the tree.
+// Returns the root directory of the repository, for tests that read its files.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

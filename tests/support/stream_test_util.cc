@@ -52,10 +52,10 @@ Status AddSource(Subscriber& subscriber, RecordingSink& sink, const SourceConfig
   return subscriber.Add(source, sink.Of(source.worker));
 }
 
-void RecordingSink::Add(WorkerId worker, std::string what) {
+void RecordingSink::Add(WorkerId worker, std::string text) {
   std::lock_guard lock(mutex_);
-  const std::string who = worker.value == 0 ? "" : "w" + std::to_string(worker.value) + " ";
-  deliveries_.push_back(who + what);
+  const std::string prefix = worker.value == 0 ? "" : "w" + std::to_string(worker.value) + " ";
+  deliveries_.push_back(prefix + text);
   changed_.notify_all();
 }
 

@@ -44,7 +44,7 @@ class RecordingSink {
   bool WaitFor(size_t deliveries) const;
 
  private:
-  void Add(WorkerId worker, std::string what);
+  void Add(WorkerId worker, std::string text);
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;

@@ -17,9 +17,11 @@ inline ::testing::AssertionResult IsWellFormed(std::string_view document) {
   static const std::regex kTag(R"re(<(/?)(\w+)(?: [\w:-]+="[^"<]*")*(/?)>)re");
   std::vector<std::string> open;
   int roots = 0;
-  for (size_t at = document.find('<'); at != std::string_view::npos; at = document.find('<', at)) {
-    const size_t end = document.find('>', at);
-    const std::string tag(document.substr(at, end == std::string_view::npos ? end : end + 1 - at));
+  for (size_t start = document.find('<'); start != std::string_view::npos;
+       start = document.find('<', start)) {
+    const size_t end = document.find('>', start);
+    const std::string tag(
+        document.substr(start, end == std::string_view::npos ? end : end + 1 - start));
     std::smatch parts;
     if (!std::regex_match(tag, parts, kTag)) return ::testing::AssertionFailure() << tag;
     if (parts[1].length() > 0) {
@@ -29,7 +31,7 @@ inline ::testing::AssertionResult IsWellFormed(std::string_view document) {
       if (open.empty()) ++roots;
       if (parts[3].length() == 0) open.push_back(parts[2]);
     }
-    at = end;
+    start = end;
   }
   if (!open.empty()) return ::testing::AssertionFailure() << "no end of " << open.back();
   if (roots != 1) return ::testing::AssertionFailure() << roots << " roots";

@@ -46,10 +46,10 @@ class CopyPlannerTest : public ::testing::Test {
  protected:
   static constexpr size_t kBytes = 64;  // bytes of a block
 
-  std::vector<BlockMove> Moves(const std::vector<std::pair<uint32_t, size_t>>& block_to_place) {
+  std::vector<BlockMove> Moves(const std::vector<std::pair<uint32_t, size_t>>& block_to_slot) {
     std::vector<BlockMove> moves;
-    for (const auto& [block, place] : block_to_place) {
-      moves.push_back({BlockId(block), 0, kBytes, place * kBytes});
+    for (const auto& [block, slot] : block_to_slot) {
+      moves.push_back({BlockId(block), 0, kBytes, slot * kBytes});
     }
     return moves;
   }
@@ -142,21 +142,21 @@ TEST_F(CopyPlannerTest, SourcesAreReadInOrder) {
 // Compares the copies of a plan with the definition of a layout, byte by byte.
 class CopyPlannerRandomTest : public ::testing::TestWithParam<int> {
  protected:
-  size_t Number(size_t from, size_t to) {
+  size_t RandomNumber(size_t from, size_t to) {
     return std::uniform_int_distribution<size_t>(from, to)(random_);
   }
 
   BlockPart RandomPart(std::vector<std::byte>& memory, size_t blocks) {
     BlockPart part;
-    part.rows = static_cast<uint32_t>(Number(1, 4));
-    part.row_bytes = Number(1, 40);
-    const size_t gap = Number(0, 1) * Number(1, 9);
-    if (Number(0, 1) == 0) {  // block by block
+    part.rows = static_cast<uint32_t>(RandomNumber(1, 4));
+    part.row_bytes = RandomNumber(1, 40);
+    const size_t gap = RandomNumber(0, 1) * RandomNumber(1, 9);
+    if (RandomNumber(0, 1) == 0) {  // block by block
       part.row_pitch = part.row_bytes + gap;
-      part.block_stride = part.rows * part.row_pitch + Number(0, 5);
+      part.block_stride = part.rows * part.row_pitch + RandomNumber(0, 5);
     } else {  // row by row
       part.block_stride = part.row_bytes + gap;
-      part.row_pitch = blocks * part.block_stride + Number(0, 5);
+      part.row_pitch = blocks * part.block_stride + RandomNumber(0, 5);
     }
     memory.resize(blocks * part.block_stride + part.rows * part.row_pitch);
     part.base = memory.data();
@@ -167,39 +167,39 @@ class CopyPlannerRandomTest : public ::testing::TestWithParam<int> {
 };
 
 TEST_P(CopyPlannerRandomTest, EveryByteArrivesAndNoOtherChanges) {
-  const size_t blocks = Number(1, 20);
-  std::vector<std::vector<std::byte>> memories(Number(1, 3));
+  const size_t blocks = RandomNumber(1, 20);
+  std::vector<std::vector<std::byte>> memories(RandomNumber(1, 3));
   GroupLayout layout{{}, static_cast<int64_t>(blocks)};
   for (auto& memory : memories) layout.parts.push_back(RandomPart(memory, blocks));
   ASSERT_TRUE(ValidateLayout(layout).ok());
   for (size_t i = 0; i < memories.size(); ++i) FillWith(memories[i], i);
   const size_t block_bytes = layout.block_bytes();
-  const size_t places = blocks + Number(0, 5);
-  std::vector<std::byte> host(places * block_bytes);
+  const size_t num_slots = blocks + RandomNumber(0, 5);
+  std::vector<std::byte> host(num_slots * block_bytes);
   FillWith(host, 99);
 
   // The orders are random or ascending. Some blocks are moved whole, and some in two pieces.
   std::vector<uint32_t> ids(blocks);
-  std::vector<size_t> spots(places);
+  std::vector<size_t> slots(num_slots);
   std::iota(ids.begin(), ids.end(), uint32_t{0});
-  std::iota(spots.begin(), spots.end(), size_t{0});
-  if (Number(0, 2) > 0) std::shuffle(ids.begin(), ids.end(), random_);
-  if (Number(0, 2) > 0) std::shuffle(spots.begin(), spots.end(), random_);
+  std::iota(slots.begin(), slots.end(), size_t{0});
+  if (RandomNumber(0, 2) > 0) std::shuffle(ids.begin(), ids.end(), random_);
+  if (RandomNumber(0, 2) > 0) std::shuffle(slots.begin(), slots.end(), random_);
   std::vector<BlockMove> moves;
-  for (size_t i = 0, count = Number(1, blocks); i < count; ++i) {
-    const size_t cut = Number(0, 1) * Number(0, block_bytes);
-    const size_t place = spots[i] * block_bytes;
-    if (cut > 0) moves.push_back({BlockId(ids[i]), 0, cut, place});
+  for (size_t i = 0, count = RandomNumber(1, blocks); i < count; ++i) {
+    const size_t cut = RandomNumber(0, 1) * RandomNumber(0, block_bytes);
+    const size_t host_offset = slots[i] * block_bytes;
+    if (cut > 0) moves.push_back({BlockId(ids[i]), 0, cut, host_offset});
     if (cut < block_bytes) {
-      moves.push_back({BlockId(ids[i]), cut, block_bytes - cut, place + cut});
+      moves.push_back({BlockId(ids[i]), cut, block_bytes - cut, host_offset + cut});
     }
   }
 
-  const auto direction = Number(0, 1) == 0 ? CopyDirection::kLoad : CopyDirection::kStore;
+  const auto direction = RandomNumber(0, 1) == 0 ? CopyDirection::kLoad : CopyDirection::kStore;
   const auto gpu_before = memories;
   auto want_host = host;
   const auto host_before = host;
-  const BatchLimits limits{.bytes = Number(1, 200), .ops = Number(1, 8)};
+  const BatchLimits limits{.bytes = RandomNumber(1, 200), .ops = RandomNumber(1, 8)};
   CopyPlan plan;
   ASSERT_TRUE(
       PlanAll(direction, layout, {host.data(), host.size(), block_bytes}, limits, moves, plan)

@@ -59,8 +59,9 @@ class TransferEngineTest : public ::testing::Test {
     engine_->Submit({TransferJobId(id), direction, {&group, 1}, nullptr});
   }
 
-  // "3" for job 3 if it succeeded, "3: ERROR" if it failed.
-  std::vector<std::string> Ended() {
+  // Returns the jobs that have ended since the previous call: "3" for job 3 if it succeeded, and
+  // "3: ERROR" if it failed.
+  std::vector<std::string> TakeEnded() {
     std::vector<TransferResult> results;
     engine_->Poll(results);
     std::vector<std::string> names;
@@ -85,13 +86,13 @@ class TransferEngineTest : public ::testing::Test {
 TEST_F(TransferEngineTest, AJobEndsWhenItsBytesHaveArrived) {
   Start();
   Submit(7, kStore, Blocks({5, 9}), Slots({2, 3}));
-  EXPECT_THAT(Ended(), IsEmpty());
+  EXPECT_THAT(TakeEnded(), IsEmpty());
   EXPECT_EQ(engine_->jobs_under_way(), 1u);
   backend_->FinishAll();
-  EXPECT_THAT(Ended(), ElementsAre("7"));
+  EXPECT_THAT(TakeEnded(), ElementsAre("7"));
   EXPECT_TRUE(SlotHolds(2, 5) && SlotHolds(3, 9));
   EXPECT_EQ(engine_->jobs_under_way(), 0u);
-  EXPECT_THAT(Ended(), IsEmpty());
+  EXPECT_THAT(TakeEnded(), IsEmpty());
   EXPECT_EQ(engine_->stats().stores.blocks, 2u);
   EXPECT_EQ(engine_->stats().stores.bytes, 2 * kBytes);
   EXPECT_EQ(engine_->stats().loads.jobs, 0u);
@@ -101,7 +102,7 @@ TEST_F(TransferEngineTest, NullBlocksArePassedOverAndTheirPlaceWithThem) {
   Start();
   Submit(1, kStore, Blocks({0, 4, 0, 6}), Slots({10, 11, 12, 13}));
   backend_->FinishAll();
-  EXPECT_THAT(Ended(), ElementsAre("1"));
+  EXPECT_THAT(TakeEnded(), ElementsAre("1"));
   EXPECT_TRUE(SlotHolds(11, 4) && SlotHolds(13, 6));
   EXPECT_FALSE(SlotHolds(10, 0) || SlotHolds(12, 0));
   EXPECT_EQ(engine_->stats().stores.blocks, 2u);
@@ -114,15 +115,15 @@ TEST_F(TransferEngineTest, BlocksOfAChunkAreAdjacentInItsSlots) {
   Start();
   Submit(1, kStore, Blocks({20, 21, 22, 23, 24}), Slots({9, 1, 4, 6}), 1);
   backend_->FinishAll();
-  EXPECT_THAT(Ended(), ElementsAre("1"));
-  const auto chunk_byte = [&](size_t chunk, size_t at) {
+  EXPECT_THAT(TakeEnded(), ElementsAre("1"));
+  const auto chunk_byte = [&](size_t chunk, size_t offset) {
     const size_t slots[2][2] = {{9, 1}, {4, 6}};
-    return host_[slots[chunk][at / 100] * 100 + at % 100];
+    return host_[slots[chunk][offset / 100] * 100 + offset % 100];
   };
   for (size_t block = 20; block < 25; ++block) {
-    const size_t place = block - 20 + 1;
+    const size_t index = block - 20 + 1;
     for (size_t i = 0; i < kBytes; ++i) {
-      ASSERT_EQ(chunk_byte(place / 3, place % 3 * kBytes + i), gpu_[block * kBytes + i]) << block;
+      ASSERT_EQ(chunk_byte(index / 3, index % 3 * kBytes + i), gpu_[block * kBytes + i]) << block;
     }
   }
   EXPECT_EQ(engine_->stats().stores.blocks, 5u);
@@ -140,7 +141,7 @@ TEST_F(TransferEngineTest, AJobHasAllGroupsOfARequest) {
                                   {GroupIdx(1), 0, blocks, slot_b}};
   engine_->Submit({TransferJobId(1), kLoad, groups, nullptr});
   backend_->FinishAll();
-  EXPECT_THAT(Ended(), ElementsAre("1"));
+  EXPECT_THAT(TakeEnded(), ElementsAre("1"));
   EXPECT_TRUE(SlotHolds(0, 3));
   for (size_t i = 0; i < kBytes; ++i) {
     EXPECT_EQ(*AddressOf(config_.groups[1].layout, 3, i), host_[kBytes + i]);
@@ -157,9 +158,9 @@ TEST_F(TransferEngineTest, LoadsOvertakeStores) {
   ASSERT_EQ(backend_->batches.size(), 2u);
   EXPECT_EQ(backend_->batches[1].direction, kLoad);
   backend_->Finish(1);
-  EXPECT_THAT(Ended(), ElementsAre("2"));
+  EXPECT_THAT(TakeEnded(), ElementsAre("2"));
   engine_->WaitAll();
-  EXPECT_THAT(Ended(), ElementsAre("1"));
+  EXPECT_THAT(TakeEnded(), ElementsAre("1"));
 }
 
 TEST_F(TransferEngineTest, WhileLoadsWaitStoresGoOneByOne) {
@@ -174,11 +175,11 @@ TEST_F(TransferEngineTest, WhileLoadsWaitStoresGoOneByOne) {
   EXPECT_EQ(running(kLoad), 2);
   EXPECT_EQ(running(kStore), 1);
   backend_->Finish(0);
-  EXPECT_THAT(Ended(), IsEmpty());
+  EXPECT_THAT(TakeEnded(), IsEmpty());
   EXPECT_EQ(running(kLoad), 2) << "the last load batch has started";
   EXPECT_EQ(running(kStore), 2);
   engine_->WaitAll();
-  EXPECT_THAT(Ended(), UnorderedElementsAre("1", "2"));
+  EXPECT_THAT(TakeEnded(), UnorderedElementsAre("1", "2"));
 }
 
 TEST_F(TransferEngineTest, NoCopyGoesFromOneRegionIntoTheNext) {
@@ -199,7 +200,7 @@ TEST_F(TransferEngineTest, NoCopyGoesFromOneRegionIntoTheNext) {
     for (const CopyOp& op : backend_->batches[0].ops) sizes.push_back(op.bytes() / kBytes);
     EXPECT_THAT(sizes, ElementsAre(2, 4, 4, 3));
     engine_->WaitAll();
-    EXPECT_THAT(Ended(), ElementsAre("1"));
+    EXPECT_THAT(TakeEnded(), ElementsAre("1"));
     for (size_t i = 2; i < 15; ++i) EXPECT_TRUE(SlotHolds(i, i)) << i;
     engine_.reset();
   }
@@ -214,7 +215,7 @@ TEST_F(TransferEngineTest, ABlockOfSeveralSlotsMayLieInTwoRegions) {
   ASSERT_EQ(backend_->batches.size(), 1u);
   EXPECT_EQ(backend_->batches[0].ops.size(), 2u);
   engine_->WaitAll();
-  EXPECT_THAT(Ended(), ElementsAre("1"));
+  EXPECT_THAT(TakeEnded(), ElementsAre("1"));
   EXPECT_TRUE(std::equal(&gpu_[7 * kBytes], &gpu_[8 * kBytes], &host_[kBytes / 4]));
 }
 
@@ -240,7 +241,7 @@ TEST_F(TransferEngineTest, JobsOfADirectionStartInOrder) {
   ASSERT_EQ(backend_->batches.size(), 1u);
   EXPECT_EQ(backend_->batches[0].ops[0].src, &gpu_[kBytes]);
   backend_->Finish(0);
-  EXPECT_THAT(Ended(), ElementsAre("1"));
+  EXPECT_THAT(TakeEnded(), ElementsAre("1"));
   ASSERT_EQ(backend_->batches.size(), 1u);
   EXPECT_EQ(backend_->batches[0].ops[0].src, &gpu_[2 * kBytes]);
 }
@@ -251,9 +252,9 @@ TEST_F(TransferEngineTest, JobsMayEndInAnyOrder) {
   Submit(2, kStore, Blocks({2}), Slots({2}));
   ASSERT_EQ(backend_->batches.size(), 2u);
   backend_->Finish(1);
-  EXPECT_THAT(Ended(), ElementsAre("2"));
+  EXPECT_THAT(TakeEnded(), ElementsAre("2"));
   backend_->Finish(0);
-  EXPECT_THAT(Ended(), ElementsAre("1"));
+  EXPECT_THAT(TakeEnded(), ElementsAre("1"));
 }
 
 TEST_F(TransferEngineTest, AFailedBatchFailsItsJobAndNoOther) {
@@ -266,12 +267,12 @@ TEST_F(TransferEngineTest, AFailedBatchFailsItsJobAndNoOther) {
   backend_->Fail(0);
   // The other running batch still writes. The job has therefore not ended, and starts no more
   // batches.
-  EXPECT_THAT(Ended(), IsEmpty());
+  EXPECT_THAT(TakeEnded(), IsEmpty());
   EXPECT_EQ(engine_->jobs_under_way(), 2u);
   backend_->Finish(0);
-  EXPECT_THAT(Ended(), ElementsAre("1: the copy backend failed"));
+  EXPECT_THAT(TakeEnded(), ElementsAre("1: the copy backend failed"));
   backend_->FinishAll();
-  EXPECT_THAT(Ended(), ElementsAre("2"));
+  EXPECT_THAT(TakeEnded(), ElementsAre("2"));
   EXPECT_EQ(engine_->stats().stores.failed_jobs, 1u);
   EXPECT_EQ(engine_->stats().stores.batches, 3u);
 }
@@ -280,10 +281,10 @@ TEST_F(TransferEngineTest, ABatchThatIsRefusedFailsItsJob) {
   Start();
   backend_->refuse_next = 1;
   Submit(1, kLoad, Blocks({1}), Slots({1}));
-  EXPECT_THAT(Ended(), ElementsAre("1: refused"));
+  EXPECT_THAT(TakeEnded(), ElementsAre("1: refused"));
   Submit(2, kLoad, Blocks({1}), Slots({1}));
   backend_->FinishAll();
-  EXPECT_THAT(Ended(), ElementsAre("2"));
+  EXPECT_THAT(TakeEnded(), ElementsAre("2"));
 }
 
 TEST_F(TransferEngineTest, AnInvalidJobEndsWithAnErrorAndCopiesNothing) {
@@ -306,7 +307,7 @@ TEST_F(TransferEngineTest, AnInvalidJobEndsWithAnErrorAndCopiesNothing) {
   engine_->Submit({TransferJobId(8), kLoad, entries, nullptr});
   EXPECT_THAT(backend_->batches, IsEmpty());
   EXPECT_THAT(
-      Ended(),
+      TakeEnded(),
       ElementsAre("1: block 32: is not in the pool",
                   "2: group 0: the numbers of slots and blocks do not match",
                   "3: group 0: first_block is not in the first chunk",
@@ -321,14 +322,14 @@ TEST_F(TransferEngineTest, ASlotWhoseAddressOverflowsIsNotInHostMemory) {
   Start();
   Submit(1, kStore, Blocks({1}), Slots({1u << 31}));
   EXPECT_THAT(backend_->batches, IsEmpty());
-  EXPECT_THAT(Ended(), ElementsAre("1: block 1: its slot is not in host memory"));
+  EXPECT_THAT(TakeEnded(), ElementsAre("1: block 1: its slot is not in host memory"));
 }
 
 TEST_F(TransferEngineTest, AnEmptyJobEnds) {
   Start();
   engine_->Submit({TransferJobId(1), kStore, {}, nullptr});
   Submit(2, kLoad, Blocks({0}), Slots({1}));
-  EXPECT_THAT(Ended(), ElementsAre("1", "2"));
+  EXPECT_THAT(TakeEnded(), ElementsAre("1", "2"));
 }
 
 TEST_F(TransferEngineTest, ALaneIsBusyWhileItHasJobs) {
@@ -337,21 +338,21 @@ TEST_F(TransferEngineTest, ALaneIsBusyWhileItHasJobs) {
   Submit(1, kStore, Blocks({1}), Slots({1}));
   Submit(2, kStore, Blocks({2}), Slots({2}));
   backend_->FinishAll();
-  EXPECT_THAT(Ended(), ElementsAre("1", "2"));
+  EXPECT_THAT(TakeEnded(), ElementsAre("1", "2"));
   const double busy = engine_->stats().stores.busy_seconds;
   EXPECT_GT(busy, 0);
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   const auto start = std::chrono::steady_clock::now();
   Submit(3, kStore, Blocks({3}), Slots({3}));
   backend_->FinishAll();
-  EXPECT_THAT(Ended(), ElementsAre("3"));
+  EXPECT_THAT(TakeEnded(), ElementsAre("3"));
   const std::chrono::duration<double> since = std::chrono::steady_clock::now() - start;
   EXPECT_GT(engine_->stats().stores.busy_seconds, busy);
   EXPECT_LE(engine_->stats().stores.busy_seconds, busy + since.count());
   EXPECT_EQ(engine_->stats().loads.busy_seconds, 0);
 }
 
-TEST_F(TransferEngineTest, WaitIsForTheNamedJobs) {
+TEST_F(TransferEngineTest, WaitReturnsWhenTheNamedJobsHaveEnded) {
   Start();
   Submit(1, kStore, Blocks({1}), Slots({1}));
   Submit(2, kStore, Blocks({2}), Slots({2}));
@@ -362,7 +363,7 @@ TEST_F(TransferEngineTest, WaitIsForTheNamedJobs) {
   EXPECT_EQ(engine_->jobs_under_way(), 2u);
   engine_->WaitAll();
   EXPECT_EQ(engine_->jobs_under_way(), 0u);
-  EXPECT_THAT(Ended(), ElementsAre("1", "2", "3"));
+  EXPECT_THAT(TakeEnded(), ElementsAre("1", "2", "3"));
 }
 
 TEST_F(TransferEngineTest, TheEndWaitsForWhatRunsAndDropsTheRest) {

@@ -69,8 +69,8 @@ TEST(HostCopyBackend, ManyBatchesOfManyFragmentsAtOnce) {
     for (size_t begin = 0; begin < kFragments; begin += 300) {
       std::vector<CopyOp> ops;
       for (size_t i = begin; i < begin + 300; ++i) {
-        const size_t at = order[i] * kFragment;
-        ops.push_back({source.data() + at, target.data() + at, kFragment, 0, 0, 1});
+        const size_t offset = order[i] * kFragment;
+        ops.push_back({source.data() + offset, target.data() + offset, kFragment, 0, 0, 1});
       }
       const auto direction = begin % 600 == 0 ? CopyDirection::kLoad : CopyDirection::kStore;
       tickets.push_back(*backend->Submit(direction, ops, nullptr));

@@ -14,7 +14,7 @@ namespace kvcast::testing {
 
 // While the object exists, the process can start `threads` more threads, and then std::thread
 // throws. The stack of a thread takes 1 GiB of address space, and the address space of the process
-// can grow by `threads` GiB and 512 MiB. RLIMIT_NPROC is no such limit for root.
+// can grow by `threads` GiB and 512 MiB. RLIMIT_NPROC does not limit root.
 class ThreadLimit {
  public:
   explicit ThreadLimit(size_t threads) {

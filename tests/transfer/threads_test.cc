@@ -1,5 +1,5 @@
-// The engine runs on its own thread with the host backend: one thread submits many jobs and polls
-// them.
+// The engine has its own thread, and the host backend has 2 copy threads. The test thread submits
+// the jobs and polls.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ TEST(TransferThreads, LoadedBlocksEqualTheStoredBlocks) {
   std::shuffle(slot_of.begin(), slot_of.end(), random);
   std::vector<TransferResult> results;
   std::set<uint64_t> ended;
-  const auto move = [&](CopyDirection direction, uint64_t first_id) {
+  const auto copy_all = [&](CopyDirection direction, uint64_t first_id) {
     for (uint32_t begin = 1; begin < kBlocks; begin += 7) {
       std::vector<BlockId> blocks;
       std::vector<SlotId> slots;
@@ -48,9 +48,9 @@ TEST(TransferThreads, LoadedBlocksEqualTheStoredBlocks) {
     (*engine)->WaitAll();
     (*engine)->Poll(results);
   };
-  move(CopyDirection::kStore, 0);
+  copy_all(CopyDirection::kStore, 0);
   std::fill(gpu.begin(), gpu.end(), std::byte{0});
-  move(CopyDirection::kLoad, 1000);
+  copy_all(CopyDirection::kLoad, 1000);
 
   for (const TransferResult& result : results) {
     EXPECT_TRUE(result.status.ok());

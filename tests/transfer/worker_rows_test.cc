@@ -47,8 +47,8 @@ INSTANTIATE_TEST_SUITE_P(Rows, Pages,
                                             ::testing::Bool(), ::testing::Values(kLoad, kStore)));
 
 TEST_P(Pages, ThreeChunksArriveAndNoOtherByteChanges) {
-  const auto [page, blocks_per_chunk, from_its_end, direction] = GetParam();
-  const uint32_t first = from_its_end ? blocks_per_chunk - 1 : 0;
+  const auto [page, blocks_per_chunk, starts_at_last_block, direction] = GetParam();
+  const uint32_t first = starts_at_last_block ? blocks_per_chunk - 1 : 0;
   const size_t block_bytes = kTensors * page;
   std::vector<std::byte> gpu;
   std::vector<std::byte> host(kHostBlocks * block_bytes);
@@ -103,11 +103,11 @@ TEST(Groups, OfOneJobMayBeEmptyOrEnterAChunkInTheMiddle) {
   for (uint64_t i = 0; i < 3; ++i) FillWith(gpu[i], i);
   FillWith(host, 9);
   auto want = host;
-  const auto store = [&](size_t group, size_t block, size_t at) {
+  const auto store = [&](size_t group, size_t block, size_t offset) {
     const size_t page = config.groups[group].layout.parts[0].row_bytes;
     for (size_t t = 0; t < 2; ++t) {
       std::copy_n(gpu[group].begin() + long((t * 16 + block) * page), page,
-                  want.begin() + long(at + t * page));
+                  want.begin() + long(offset + t * page));
     }
   };
   const std::vector<BlockId> blocks[] = {

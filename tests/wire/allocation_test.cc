@@ -1,6 +1,6 @@
 // The number of received bytes bounds the memory that the decoder allocates. Declared lengths do
-// not raise this bound. If a second batch of the same shape is decoded into the same batch object,
-// the decoder allocates no memory.
+// not raise this bound. If the same payload is decoded again into the same batch object, the
+// decoder allocates no memory.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -20,67 +20,69 @@ size_t BytesAllocatedBy(std::span<const uint8_t> payload) {
   return AllocatedBytes() - before;
 }
 
-size_t Allowed(size_t received) { return 2 * received + 64 * 1024; }
+size_t MaxAllocatedBytes(size_t received_bytes) { return 2 * received_bytes + 64 * 1024; }
 
-// Payloads with a head that declares the count or length `count16` or `count32` (hex, 2 and 4
-// bytes). Each head is at a place where a decoder could trust the count.
-std::vector<Payload> Bombs(const std::string& count16, const std::string& count32) {
+// Payloads that end with a MessagePack head. The head declares `count16` (2 bytes, hex) or
+// `count32` (4 bytes, hex) elements or bytes.
+std::vector<Payload> PayloadsWithLargeCounts(const std::string& count16,
+                                             const std::string& count32) {
   const Payload batch = FromHex("93 cb3ff8000000000000");
   const Payload stored = batch + FromHex("91 9c") + Text("BlockStored");
   const Payload keys = stored + FromHex("90 c0 90 01 c0 c0 c0");
-  std::vector<Payload> bombs;
+  std::vector<Payload> payloads;
   for (const std::string& count : {"dc" + count16, "dd" + count32}) {
-    bombs.push_back(FromHex(count));
-    bombs.push_back(batch + FromHex(count));
-    bombs.push_back(batch + FromHex("91" + count));
-    bombs.push_back(stored + FromHex(count));
-    bombs.push_back(stored + FromHex("90 c0" + count));
-    bombs.push_back(stored + FromHex("90 c0" + count + "92 01 02"));
-    bombs.push_back(keys + FromHex(count));
-    bombs.push_back(keys + FromHex("91" + count));
-    bombs.push_back(keys + FromHex("91 91" + count));
+    payloads.push_back(FromHex(count));
+    payloads.push_back(batch + FromHex(count));
+    payloads.push_back(batch + FromHex("91" + count));
+    payloads.push_back(stored + FromHex(count));
+    payloads.push_back(stored + FromHex("90 c0" + count));
+    payloads.push_back(stored + FromHex("90 c0" + count + "92 01 02"));
+    payloads.push_back(keys + FromHex(count));
+    payloads.push_back(keys + FromHex("91" + count));
+    payloads.push_back(keys + FromHex("91 91" + count));
   }
   for (const std::string& count : {"de" + count16, "df" + count32}) {
-    bombs.push_back(FromHex(count));
-    bombs.push_back(batch + FromHex("91" + count));
-    bombs.push_back(stored + FromHex("90 c0 90 01 c0 c0" + count));
+    payloads.push_back(FromHex(count));
+    payloads.push_back(batch + FromHex("91" + count));
+    payloads.push_back(stored + FromHex("90 c0 90 01 c0 c0" + count));
   }
   for (const std::string& length : {"c5" + count16, "c6" + count32, "da" + count16, "db" + count32,
                                     "c8" + count16, "c9" + count32}) {
-    bombs.push_back(stored + FromHex("91" + length));
-    bombs.push_back(keys + FromHex("91 91" + length));
+    payloads.push_back(stored + FromHex("91" + length));
+    payloads.push_back(keys + FromHex("91 91" + length));
   }
-  return bombs;
+  return payloads;
 }
 
 TEST(Allocation, DeclaredLengthsWithoutDataAllocateLittle) {
   for (const auto& [count16, count32] :
        {std::pair{"ffff", "ffffffff"}, std::pair{"ffff", "00010000"}, {"8000", "7fffffff"}}) {
-    for (const Payload& bomb : Bombs(count16, count32)) {
-      EXPECT_LE(BytesAllocatedBy(bomb), Allowed(bomb.size())) << ToHex(bomb);
-      EXPECT_FALSE(Decode(bomb).status.ok()) << ToHex(bomb);
+    for (const Payload& payload : PayloadsWithLargeCounts(count16, count32)) {
+      EXPECT_LE(BytesAllocatedBy(payload), MaxAllocatedBytes(payload.size())) << ToHex(payload);
+      EXPECT_FALSE(Decode(payload).status.ok()) << ToHex(payload);
     }
   }
 }
 
-// Well-formed extensions follow each head. Their number is sufficient for the count, but no field
-// has the type extension.
+// After each head, the payload has 100,000 MessagePack extension values (fixext 1). No field of an
+// event has this type.
 TEST(Allocation, DeclaredLengthsWithTheWrongDataAllocateLittle) {
-  for (Payload bomb : Bombs("ffff", "00010000")) {
-    bomb.resize(bomb.size() + 300000, 0xd4);
-    EXPECT_LE(BytesAllocatedBy(bomb), Allowed(bomb.size())) << ToHex(std::span(bomb).first(40));
+  for (Payload payload : PayloadsWithLargeCounts("ffff", "00010000")) {
+    payload.resize(payload.size() + 300000, 0xd4);
+    EXPECT_LE(BytesAllocatedBy(payload), MaxAllocatedBytes(payload.size()))
+        << ToHex(std::span(payload).first(40));
   }
 }
 
 TEST(Allocation, CutPayloadsAllocateLittle) {
   for (const Payload& payload : GoodPayloads()) {
     for (size_t size = 0; size < payload.size(); size += 7) {
-      ASSERT_LE(BytesAllocatedBy(std::span(payload).first(size)), Allowed(size));
+      ASSERT_LE(BytesAllocatedBy(std::span(payload).first(size)), MaxAllocatedBytes(size));
     }
   }
 }
 
-TEST(Allocation, ASecondBatchOfTheSameShapeNeedsNoMemory) {
+TEST(Allocation, DecodingTheSamePayloadAgainAllocatesNoMemory) {
   EventBatch batch = BatchOf(FullStored());
   std::get<BlockStored>(batch.events[0]).extra_keys.reset();
   std::get<BlockStored>(batch.events[0]).lora_name = "short";

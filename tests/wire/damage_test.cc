@@ -11,7 +11,7 @@
 namespace kvcast::wire {
 namespace {
 
-void ExpectHonest(const Payload& payload, EventBatch& batch) {
+void ExpectConsistent(const Payload& payload, EventBatch& batch) {
   DecodeCounts counts;
   const Status status = DecodeBatch(payload, WireLimits(), batch, counts);
   ASSERT_EQ(counts.decoded, batch.events.size()) << ToHex(payload);
@@ -33,7 +33,7 @@ TEST(Damage, EveryThirdValueOfEveryByteOfSmallVectors) {
       const uint8_t original = byte;
       for (int value = 0; value < 256; value += 3) {
         byte = static_cast<uint8_t>(value);
-        ASSERT_NO_FATAL_FAILURE(ExpectHonest(payload, batch));
+        ASSERT_NO_FATAL_FAILURE(ExpectConsistent(payload, batch));
       }
       byte = original;
     }
@@ -50,7 +50,7 @@ TEST(Damage, RandomChangesOfAllVectors) {
       for (uint64_t i = 1 + random() % 8; i > 0; --i) {
         damaged[random() % damaged.size()] = static_cast<uint8_t>(random());
       }
-      ASSERT_NO_FATAL_FAILURE(ExpectHonest(damaged, batch));
+      ASSERT_NO_FATAL_FAILURE(ExpectConsistent(damaged, batch));
     }
   }
 }

@@ -19,7 +19,7 @@ TEST(BlockHashValue, FormsAreDifferentValues) {
   EXPECT_EQ(BlockHash(), BlockHash::FromUnsigned(0));
 }
 
-TEST(BlockHashValue, BytesOfAnyLengthSurviveCopyAndMove) {
+TEST(BlockHashValue, CopyAndMoveKeepBytesOfAnyLength) {
   for (const size_t size : {0u, 1u, 16u, 31u, 32u, 33u, 256u}) {
     const Payload bytes(size, 0xab);
     const BlockHash original = BlockHash::FromBytes(bytes);
@@ -48,7 +48,7 @@ TEST(CacheSalt, IsFoundInTheFieldOrInTheMetadata) {
   EXPECT_EQ(CacheSaltOf(event), "");
 }
 
-TEST(DecodeCountsTest, AreAddedToAndUntouchedByFailure) {
+TEST(DecodeCountsTest, AddUpAndAreNotChangedByAFailedDecode) {
   const Payload good = Encode(BatchOf(AllBlocksCleared()));
   EventBatch batch;
   DecodeCounts counts;

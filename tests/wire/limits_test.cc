@@ -35,7 +35,7 @@ Decoded DecodeWithNeighbour(Event event, const WireLimits& limits) {
   return Decode(Encode(batch, Dialect::kVllm11), limits);
 }
 
-void ExpectTaken(const Decoded& decoded) {
+void ExpectAccepted(const Decoded& decoded) {
   EXPECT_TRUE(decoded.status.ok()) << decoded.status.ToString();
   EXPECT_EQ(decoded.counts.decoded, 2u);
   EXPECT_EQ(decoded.counts.rejected_total(), 0u);
@@ -71,14 +71,14 @@ TEST(WireLimitsTest, EventsOfABatch) {
 }
 
 TEST(WireLimitsTest, HashesOfAnEvent) {
-  ExpectTaken(DecodeWithNeighbour(Removed(65536), WireLimits()));
+  ExpectAccepted(DecodeWithNeighbour(Removed(65536), WireLimits()));
   ExpectEventRejected(DecodeWithNeighbour(Removed(65537), WireLimits()));
 }
 
 TEST(WireLimitsTest, BytesOfAHash) {
   BlockRemoved removed;
   removed.block_hashes = {BlockHash::FromBytes(Payload(256, 1))};
-  ExpectTaken(DecodeWithNeighbour(removed, WireLimits()));
+  ExpectAccepted(DecodeWithNeighbour(removed, WireLimits()));
   removed.block_hashes = {BlockHash::FromBytes(Payload(257, 1))};
   ExpectEventRejected(DecodeWithNeighbour(removed, WireLimits()));
   BlockStored stored = FullStored();
@@ -89,16 +89,16 @@ TEST(WireLimitsTest, BytesOfAHash) {
 TEST(WireLimitsTest, TokensOfAnEvent) {
   WireLimits limits;
   limits.max_tokens = 100;
-  ExpectTaken(DecodeWithNeighbour(Tokens(100), limits));
+  ExpectAccepted(DecodeWithNeighbour(Tokens(100), limits));
   ExpectEventRejected(DecodeWithNeighbour(Tokens(101), limits));
-  ExpectTaken(DecodeWithNeighbour(Tokens(1u << 20), WireLimits()));
+  ExpectAccepted(DecodeWithNeighbour(Tokens(1u << 20), WireLimits()));
   ExpectEventRejected(DecodeWithNeighbour(Tokens((1u << 20) + 1), WireLimits()));
 }
 
 TEST(WireLimitsTest, TokenPairsCountAsTwo) {
   WireLimits limits;
   limits.max_tokens = 100;
-  ExpectTaken(DecodeWithNeighbour(Tokens(100, 2), limits));
+  ExpectAccepted(DecodeWithNeighbour(Tokens(100, 2), limits));
   ExpectEventRejected(DecodeWithNeighbour(Tokens(102, 2), limits));
 }
 
@@ -108,7 +108,7 @@ TEST(WireLimitsTest, ExtraKeysOfAnEvent) {
   BlockStored event = FullStored();
   // 2 entries, 1 key and 2 items of the key.
   event.extra_keys = ExtraKeyEntries{ExtraKeys{ExtraKey::Item("x", 1)}, std::nullopt};
-  ExpectTaken(DecodeWithNeighbour(event, limits));
+  ExpectAccepted(DecodeWithNeighbour(event, limits));
   event.extra_keys->push_back(std::nullopt);
   ExpectEventRejected(DecodeWithNeighbour(event, limits));
 }
@@ -118,7 +118,7 @@ TEST(WireLimitsTest, Depth) {
   event.extra_keys = ExtraKeyEntries{ExtraKeys{ExtraKey::Item("x", 1)}};  // the item is at level 6
   WireLimits limits;
   limits.max_depth = 6;
-  ExpectTaken(DecodeWithNeighbour(event, limits));
+  ExpectAccepted(DecodeWithNeighbour(event, limits));
   limits.max_depth = 5;
   ExpectEventRejected(DecodeWithNeighbour(event, limits));
 }
@@ -126,7 +126,7 @@ TEST(WireLimitsTest, Depth) {
 TEST(WireLimitsTest, StringBytes) {
   BlockStored event = FullStored();
   event.lora_name = std::string(1024, 'n');
-  ExpectTaken(DecodeWithNeighbour(event, WireLimits()));
+  ExpectAccepted(DecodeWithNeighbour(event, WireLimits()));
   event.lora_name = std::string(1025, 'n');
   ExpectEventRejected(DecodeWithNeighbour(event, WireLimits()));
 }

@@ -43,7 +43,7 @@ TEST(Lookahead, NoListForNoHashHasNoWidth) {
   EXPECT_EQ(store.lookahead, LookaheadTokens{});
 }
 
-TEST(Lookahead, EmptyListsAreTaken) {
+TEST(Lookahead, EmptyListsAreAccepted) {
   const BlockStored store = OnlyStore(Decode(StoreWith(FromHex("920b0c"), FromHex("929090"))));
   EXPECT_EQ(store.lookahead, LookaheadTokens{});
 }

@@ -16,13 +16,13 @@ class NotMessagePack(ValueError):
 class Unpacker:
     def __init__(self, data):
         self.data = data
-        self.at = 0
+        self.position = 0
 
     def take(self, count):
-        if count > len(self.data) - self.at:
+        if count > len(self.data) - self.position:
             raise NotMessagePack("cut short")
-        self.at += count
-        return self.data[self.at - count:self.at]
+        self.position += count
+        return self.data[self.position - count:self.position]
 
     def array(self, count):
         return [self.value() for _ in range(count)]
@@ -75,6 +75,6 @@ def json_view(payload):
     """
     unpacker = Unpacker(payload)
     value = unpacker.value()
-    if unpacker.at != len(payload):
+    if unpacker.position != len(payload):
         raise NotMessagePack("unread bytes after the value")
     return value

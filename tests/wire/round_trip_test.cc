@@ -1,4 +1,4 @@
-// Random batches survive encoding and decoding in every dialect.
+// Encoding and decoding keeps every field that the dialect has.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ class RandomBatch {
  private:
   uint64_t Below(uint64_t bound) { return random_() % bound; }
   bool Chance() { return Below(2) == 0; }
-  // All lengths in bits, from 1 to 64, have about the same probability.
+  // Returns a number. Its length in bits is about uniform in 1 to 64.
   uint64_t Bits() { return random_() >> Below(64); }
   int64_t Signed() { return static_cast<int64_t>(Bits()); }
   int64_t NonNegative() { return static_cast<int64_t>(Bits() >> 1); }
@@ -99,7 +99,7 @@ class RandomBatch {
     }
   }
 
-  // Adds a list of equal length for each hash.
+  // Adds one token list for each hash. All lists have the same length.
   void FillLookahead(BlockStored& event) {
     LookaheadTokens& lookahead = event.lookahead.emplace();
     if (event.block_hashes.empty()) return;

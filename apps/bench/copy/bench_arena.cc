@@ -11,13 +11,13 @@ namespace {
 
 constexpr int kPoison = 0xA5;
 
-// Returns the word at byte `at` of a source. No such word consists of kPoison bytes only.
-uint64_t WordAt(size_t at) { return (at / 8 + 1) * 0x9E3779B97F4A7C15u; }
+// Returns the word at byte `offset` of a source. No such word consists of kPoison bytes only.
+uint64_t WordAt(size_t offset) { return (offset / 8 + 1) * 0x9E3779B97F4A7C15u; }
 
 // Returns the positions 0..n-1 in random order. Runs of `run` positions stay together.
 std::vector<uint32_t> Shuffled(size_t n, size_t run, uint64_t seed) {
   std::vector<uint32_t> firsts;
-  for (size_t at = 0; at < n; at += run) firsts.push_back(static_cast<uint32_t>(at));
+  for (size_t first = 0; first < n; first += run) firsts.push_back(static_cast<uint32_t>(first));
   std::mt19937_64 random(seed);
   std::shuffle(firsts.begin(), firsts.end(), random);
   std::vector<uint32_t> places;
@@ -38,12 +38,12 @@ double Quantile(std::vector<double> values, double q) {
 }
 
 Result<std::unique_ptr<BenchArena>> BenchArena::Create(const CudaDevice& device, size_t bytes) {
-  const size_t all = bytes + 2 * kGuardBytes;
-  auto gpu = CudaMemory::Create(device, all);
+  const size_t guarded_bytes = bytes + 2 * kGuardBytes;
+  auto gpu = CudaMemory::Create(device, guarded_bytes);
   if (!gpu.ok()) return gpu.status();
-  auto host = PinnedPool::Create(device, {.bytes = all});
+  auto host = PinnedPool::Create(device, {.bytes = guarded_bytes});
   if (!host.ok()) return host.status();
-  auto mirror = PinnedPool::Create(device, {.bytes = all});
+  auto mirror = PinnedPool::Create(device, {.bytes = guarded_bytes});
   if (!mirror.ok()) return mirror.status();
   auto stream = MakeStream(device);
   if (!stream.ok()) return stream.status();

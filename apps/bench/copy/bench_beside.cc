@@ -28,9 +28,10 @@ CopyBenchShape Shape(CopyDirection direction, size_t row_bytes) {
 }
 
 // Keeps up to kInFlight batches in flight. The batches copy the fragments of one work repeatedly.
-class Stress {
+class BackgroundCopies {
  public:
-  Stress(CudaCopyBackend* backend, const BenchWork& work) : backend_(backend), work_(&work) {}
+  BackgroundCopies(CudaCopyBackend* backend, const BenchWork& work)
+      : backend_(backend), work_(&work) {}
 
   // Submits batches until kInFlight batches are in flight, then forgets the batches that have
   // ended. Without a backend, does nothing.
@@ -63,9 +64,9 @@ class Stress {
 };
 
 // The kernels of a model. GPU events measure the duration of each kernel.
-class Victim {
+class ModelKernels {
  public:
-  static Result<std::unique_ptr<Victim>> Create(const BenchArena& arena) {
+  static Result<std::unique_ptr<ModelKernels>> Create(const BenchArena& arena) {
     auto memory = CudaMemory::Create(arena.device(), 3 * kGemmSize * kGemmSize * sizeof(float));
     if (!memory.ok()) return memory.status();
     auto stream = MakeStream(arena.device());
@@ -74,10 +75,11 @@ class Victim {
     if (!begin.ok()) return begin.status();
     auto end = MakeEvent(arena.device(), EventTimes::kOn);
     if (!end.ok()) return end.status();
-    return std::make_unique<Victim>(arena, std::move(memory).value(), std::move(stream).value(),
-                                    std::move(begin).value(), std::move(end).value());
+    return std::make_unique<ModelKernels>(arena, std::move(memory).value(),
+                                          std::move(stream).value(), std::move(begin).value(),
+                                          std::move(end).value());
   }
-  Victim(const BenchArena& arena, CudaMemory memory, Stream stream, Event begin, Event end)
+  ModelKernels(const BenchArena& arena, CudaMemory memory, Stream stream, Event begin, Event end)
       : arena_(arena),
         memory_(std::move(memory)),
         stream_(std::move(stream)),
@@ -85,11 +87,12 @@ class Victim {
         end_(std::move(end)) {}
 
   // Returns the duration of each launch in seconds.
-  Result<std::vector<double>> Run(bool gemm, int launches, const std::array<Stress*, 2>& stress) {
+  Result<std::vector<double>> Run(bool gemm, int launches,
+                                  const std::array<BackgroundCopies*, 2>& copies) {
     const DriverApi& api = arena_.device()->api();
     std::vector<double> seconds;
     for (int i = 0; i < launches; ++i) {
-      for (Stress* one : stress) KVCAST_RETURN_IF_ERROR(one->Feed());
+      for (BackgroundCopies* one : copies) KVCAST_RETURN_IF_ERROR(one->Feed());
       KVCAST_RETURN_IF_ERROR(Check(api.EventRecord(begin_.get(), stream_.get())));
       KVCAST_RETURN_IF_ERROR(gemm ? LaunchGemm() : LaunchTouch());
       KVCAST_RETURN_IF_ERROR(Check(api.EventRecord(end_.get(), stream_.get())));
@@ -98,7 +101,7 @@ class Victim {
       KVCAST_RETURN_IF_ERROR(Check(api.EventElapsedTime(&milliseconds, begin_.get(), end_.get())));
       seconds.push_back(milliseconds / 1e3);
     }
-    for (Stress* one : stress) one->Finish();
+    for (BackgroundCopies* one : copies) one->Finish();
     return seconds;
   }
 
@@ -122,13 +125,13 @@ class Victim {
   const Event end_;
 };
 
-struct Beside {
+struct CopyCase {
   const char* name;
   std::optional<CudaCopyPath> path;  // nullopt: the backend chooses a path
   int kernel_blocks = 0;             // 0: the backend chooses the number
   size_t row_bytes = 0;
 };
-constexpr Beside kBeside[] = {
+constexpr CopyCase kCopyCases[] = {
     {"copy engine, 256 KiB", CudaCopyPath::kCopyEngine, 0, 256 * kKiB},
     {"copy engine, 16 KiB", CudaCopyPath::kCopyEngine, 0, 16 * kKiB},
     {"kernel as calibrated, 16 KiB", CudaCopyPath::kKernel, 0, 16 * kKiB},
@@ -242,23 +245,23 @@ Result<std::vector<SlowdownResult>> RunSlowdown(const CudaDevice& device, int la
   KVCAST_RETURN_IF_ERROR(device->MakeCurrent());
   auto arena = BenchArena::Create(device, 2 * (kCopiedBytes + 256 * kKiB));
   if (!arena.ok()) return arena.status();
-  auto victim = Victim::Create(**arena);
-  if (!victim.ok()) return victim.status();
+  auto kernels = ModelKernels::Create(**arena);
+  if (!kernels.ok()) return kernels.status();
   std::vector<SlowdownResult> results;
-  for (const Beside& beside : kBeside) {
-    auto backend = Backend(**arena, beside.path, beside.kernel_blocks);
+  for (const CopyCase& copy_case : kCopyCases) {
+    auto backend = Backend(**arena, copy_case.path, copy_case.kernel_blocks);
     if (!backend.ok()) return backend.status();
-    const BothWays work = MakeBothWays(**arena, beside.row_bytes, kCopiedBytes);
+    const BothWays work = MakeBothWays(**arena, copy_case.row_bytes, kCopiedBytes);
     for (const bool gemm : {true, false}) {
-      Stress nothing(nullptr, work.load);
-      Stress loads(backend->get(), work.load);
-      Stress stores(backend->get(), work.store);
-      const auto alone = (*victim)->Run(gemm, launches, {&nothing, &nothing});
+      BackgroundCopies nothing(nullptr, work.load);
+      BackgroundCopies loads(backend->get(), work.load);
+      BackgroundCopies stores(backend->get(), work.store);
+      const auto alone = (*kernels)->Run(gemm, launches, {&nothing, &nothing});
       if (!alone.ok()) return alone.status();
-      const auto both = (*victim)->Run(gemm, launches, {&loads, &stores});
+      const auto both = (*kernels)->Run(gemm, launches, {&loads, &stores});
       if (!both.ok()) return both.status();
       results.push_back({.work = gemm ? "gemm" : "small kernels",
-                         .copies = beside.name,
+                         .copies = copy_case.name,
                          .idle_p50 = Quantile(*alone, 0.5),
                          .p50 = Quantile(*both, 0.5) / Quantile(*alone, 0.5),
                          .p99 = Quantile(*both, 0.99) / Quantile(*alone, 0.99)});

@@ -16,9 +16,9 @@ using Arena = std::shared_ptr<BenchArena>;
 
 // Forwards to a backend that outlives the TransferEngine. Prepare makes a new TransferEngine for
 // each BenchWork.
-class Borrowed final : public CopyBackend {
+class BorrowedBackend final : public CopyBackend {
  public:
-  explicit Borrowed(CudaCopyBackend& backend) : backend_(backend) {}
+  explicit BorrowedBackend(CudaCopyBackend& backend) : backend_(backend) {}
   std::string_view name() const override { return backend_.name(); }
   Result<CopyTicket> Submit(CopyDirection direction, std::span<const CopyOp> ops,
                             void* after) override {
@@ -47,7 +47,8 @@ class OurMethod {
     config.max_batch_bytes = kCudaBatchBytes;
     config.max_batch_ops = kCudaBatchOps;
     config.own_thread = false;
-    auto engine = TransferEngine::Create(std::move(config), std::make_unique<Borrowed>(*backend_));
+    auto engine =
+        TransferEngine::Create(std::move(config), std::make_unique<BorrowedBackend>(*backend_));
     if (!engine.ok()) return engine.status();
     engine_ = std::move(engine).value();
     return {};

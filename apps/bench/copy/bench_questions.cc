@@ -1,6 +1,6 @@
-// Measures what copies cost on this machine. Each printed line begins with the number of its
-// measurement: 1 machine, 2 batches, 3 rows, 4 two threads, 5 calls, 6 kernels, 7 kinds of host
-// memory, 8 mixes of paths, 9 graphs.
+// Measures what copies cost on this machine. Each answer begins with the number of its question:
+// 1 machine, 2 batches, 3 rows, 4 two threads, 5 calls, 6 kernels, 7 kinds of host memory, 8 mixes
+// of paths, 9 graphs.
 // SPDX-License-Identifier: Apache-2.0
 #include <chrono>
 #include <cstdarg>
@@ -304,12 +304,12 @@ class Questions {
     for (const Kind& kind : kinds) {
       const auto start = Clock::now();
       const auto memory = kind.make();
-      const double made = std::chrono::duration<double>(Clock::now() - start).count();
+      const double make_s = std::chrono::duration<double>(Clock::now() - start).count();
       if (!memory.ok()) {
         answer_(Format("7 %s: %s", kind.name, memory.status().message().c_str()));
         continue;
       }
-      std::string line = Format("7 %s: made in %.0f ms", kind.name, made * 1e3);
+      std::string line = Format("7 %s: made in %.0f ms", kind.name, make_s * 1e3);
       for (const CopyDirection direction : kDirections) {
         const auto seconds = Time([&] { return CopyInParts(direction, *memory, bytes); });
         if (!seconds.ok()) return seconds.status();
@@ -388,7 +388,7 @@ class Questions {
   Status Graph(const BenchWork& work) {
     const CopyDirection direction = work.shape.direction;
     const std::span<const CopyOp> ops = work.fragments;
-    const std::string what =
+    const std::string label =
         Format("9 %s %zu x %zu KiB:", Name(direction), ops.size(), work.shape.row_bytes / kKiB);
     std::vector<CopyOp> others = work.fragments;
     for (CopyOp& op : others) {
@@ -397,7 +397,7 @@ class Questions {
     }
     auto graph = CopyGraph::Create(device_, direction, others);
     if (graph.status().code() == StatusCode::kFailedPrecondition) {
-      answer_(what + " " + graph.status().message());
+      answer_(label + " " + graph.status().message());
       return {};
     }
     if (!graph.ok()) return graph.status();
@@ -422,9 +422,10 @@ class Questions {
     for (const auto* seconds : {&batch, &replay, &rebound}) {
       if (!seconds->ok()) return seconds->status();
     }
-    const auto per_copy = static_cast<double>(ops.size()) / 1e6;
-    answer_(what + Format(" one batch %.2f us a copy, a graph %.2f, a rebound graph %.2f",
-                          *batch / per_copy, *replay / per_copy, *rebound / per_copy));
+    const auto million_copies = static_cast<double>(ops.size()) / 1e6;
+    answer_(label + Format(" one batch %.2f us a copy, a graph %.2f, a rebound graph %.2f",
+                           *batch / million_copies, *replay / million_copies,
+                           *rebound / million_copies));
     return {};
   }
 

@@ -4,8 +4,8 @@
 
 namespace kvcast::bench {
 
-// Returns the median time to write to a huge page (2 MiB) that the kernel has just given to the
-// process, in nanoseconds; 0: no memory. The call then frees the memory.
+// Returns the median time of the first writes to a new huge page (2 MiB), in nanoseconds; 0: no
+// memory.
 double MeasureFreshHugePage();
 
 }  // namespace kvcast::bench

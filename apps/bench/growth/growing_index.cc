@@ -33,7 +33,7 @@ Status GrowingIndex::AddWorkers() {
   return {};
 }
 
-Result<uint64_t> GrowingIndex::Counted() const {
+Result<uint64_t> GrowingIndex::CountedResidencies() const {
   uint64_t residencies = 0;
   for (uint64_t worker = 0; worker < content_.workers(); ++worker) {
     const IndexCounters counters = index_.counters(WorkerId(static_cast<uint32_t>(worker)));
@@ -50,64 +50,64 @@ Result<uint64_t> GrowingIndex::Counted() const {
                                            " residencies, not " + std::to_string(held()));
 }
 
-void GrowingIndex::Apply(const WorkerBatch& batch, Applied& applied) {
+void GrowingIndex::Apply(const WorkerBatch& batch, ApplyCost& cost) {
   const int64_t faults = ThreadFaults();
   const double cpu = ThreadNanoseconds();
   const auto start = Clock::now();
   index_.Apply(batch.worker, batch.batch);
   const double ns = NanosecondsSince(start);
   const double cpu_ns = ThreadNanoseconds() - cpu;
-  if (cpu_ns > applied.longest_cpu_ns) {
-    applied.longest_cpu_ns = cpu_ns;
-    applied.longest_faults = ThreadFaults() - faults;
+  if (cpu_ns > cost.longest_cpu_ns) {
+    cost.longest_cpu_ns = cpu_ns;
+    cost.longest_faults = ThreadFaults() - faults;
   }
-  applied.longest_ns = std::max(applied.longest_ns, ns);
-  applied.ns += ns;
-  applied.blocks += BlocksIn({&batch, 1});
+  cost.longest_ns = std::max(cost.longest_ns, ns);
+  cost.ns += ns;
+  cost.blocks += BlocksIn({&batch, 1});
 }
 
-void GrowingIndex::StoreSystems(WorkerId worker, Applied& applied) {
+void GrowingIndex::StoreSystems(WorkerId worker, ApplyCost& cost) {
   for (uint64_t system = 0; system < Conversations::kSystems; ++system) {
-    Apply(batches_.StoreSystem(worker, system), applied);
+    Apply(batches_.StoreSystem(worker, system), cost);
   }
 }
 
-GrowingIndex::Applied GrowingIndex::Grow(uint64_t pairs, const IsFull& is_full) {
-  Applied applied;
+GrowingIndex::ApplyCost GrowingIndex::Grow(uint64_t pairs, const IsFull& is_full) {
+  ApplyCost cost;
   for (uint64_t worker = 0; !has_systems_ && worker < content_.workers(); ++worker) {
-    StoreSystems(WorkerId(static_cast<uint32_t>(worker)), applied);
+    StoreSystems(WorkerId(static_cast<uint32_t>(worker)), cost);
   }
   has_systems_ = true;
   do {
-    ApplyWave(false, applied);
+    ApplyWave(false, cost);
   } while (held() + content_.wave_residencies() / 2 < pairs && !is_full());
-  return applied;
+  return cost;
 }
 
-GrowingIndex::Applied GrowingIndex::Replace(uint64_t blocks, const IsFull& is_full) {
-  Applied applied;
+GrowingIndex::ApplyCost GrowingIndex::Replace(uint64_t blocks, const IsFull& is_full) {
+  ApplyCost cost;
   do {
-    ApplyWave(true, applied);
-  } while (applied.blocks < blocks && !is_full());
-  return applied;
+    ApplyWave(true, cost);
+  } while (cost.blocks < blocks && !is_full());
+  return cost;
 }
 
-void GrowingIndex::ApplyWave(bool evicts, Applied& applied) {
-  const double ns = applied.ns;
-  const uint64_t blocks = applied.blocks;
+void GrowingIndex::ApplyWave(bool evicts, ApplyCost& cost) {
+  const double ns = cost.ns;
+  const uint64_t blocks = cost.blocks;
   for (uint64_t step = 0; step < content_.steps(); ++step) {
-    if (evicts) Apply(batches_.Evict(begin_, step), applied);
-    Apply(batches_.Store(end_, step), applied);
+    if (evicts) Apply(batches_.Evict(begin_, step), cost);
+    Apply(batches_.Store(end_, step), cost);
   }
   if (evicts) ++begin_;
   ++end_;
-  applied.wave_ns.Add((applied.ns - ns) / static_cast<double>(applied.blocks - blocks));
+  cost.wave_ns.Add((cost.ns - ns) / static_cast<double>(cost.blocks - blocks));
 }
 
-GrowingIndex::Asked GrowingIndex::Ask(uint64_t queries) {
+GrowingIndex::QueryResults GrowingIndex::Ask(uint64_t queries) {
   constexpr uint64_t kAskedBlocks = Conversations::kPromptBlocks + Conversations::kTurnBlocks;
-  Asked asked;
-  asked.ns.Reserve(queries);
+  QueryResults results;
+  results.ns.Reserve(queries);
   std::vector<uint64_t> chain(kAskedBlocks);
   for (uint64_t i = 0; i < queries; ++i, ++asked_) {
     const bool next_turn = i % 4 != 3;
@@ -124,10 +124,10 @@ GrowingIndex::Asked GrowingIndex::Ask(uint64_t queries) {
                               .integer_hashes = chain};
     const auto start = Clock::now();
     const std::vector<WorkerMatch> matches = index_.Match(prompt);
-    asked.ns.Add(NanosecondsSince(start));
-    if (!IsRight(matches, conversation, next_turn)) ++asked.wrong;
+    results.ns.Add(NanosecondsSince(start));
+    if (!IsRight(matches, conversation, next_turn)) ++results.wrong;
   }
-  return asked;
+  return results;
 }
 
 bool GrowingIndex::IsRight(std::span<const WorkerMatch> matches, uint64_t conversation,
@@ -149,13 +149,13 @@ bool GrowingIndex::IsRight(std::span<const WorkerMatch> matches, uint64_t conver
   return holders == Conversations::kHolders;
 }
 
-Result<ReclaimPause> GrowingIndex::Leave() {
+Result<ReclaimPause> GrowingIndex::MeasureLeave() {
   const WorkerId leaver(static_cast<uint32_t>(content_.workers()));
   const WorkerId prober(leaver.value + 1);
   for (const WorkerId id : {leaver, prober}) {
     if (Status status = index_.AddWorker(id, FleetWorker(1)); !status.ok()) return status;
   }
-  Applied unused;
+  ApplyCost unused;
   StoreSystems(leaver, unused);
   const uint64_t first = (end_ - 1) * content_.conversations();
   for (uint64_t project = 0; project < content_.workers(); ++project) {

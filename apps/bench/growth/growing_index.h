@@ -27,10 +27,10 @@ class GrowingIndex {
   }
   // The same number according to the counters of the index. Not ok: the index refused or ignored an
   // event, or the numbers differ, so the measurement is invalid.
-  Result<uint64_t> Counted() const;
+  Result<uint64_t> CountedResidencies() const;
 
   // The cost of batches.
-  struct Applied {
+  struct ApplyCost {
     uint64_t blocks = 0;         // that were stored or removed
     double ns = 0;               // total time of Apply
     Samples wave_ns;             // per block, one sample for each wave
@@ -41,28 +41,29 @@ class GrowingIndex {
   using IsFull = std::function<bool()>;
   // Stores waves until the workers hold about `pairs` pairs, and at least one wave. Stops after a
   // wave if `is_full()` is true.
-  Applied Grow(uint64_t pairs, const IsFull& is_full);
+  ApplyCost Grow(uint64_t pairs, const IsFull& is_full);
   // Replaces the oldest waves by new waves, until about `blocks` blocks are stored or removed, and
   // at least one wave is replaced. Stops after a wave if `is_full()` is true.
-  Applied Replace(uint64_t blocks, const IsFull& is_full);
+  ApplyCost Replace(uint64_t blocks, const IsFull& is_full);
 
-  struct Asked {
+  struct QueryResults {
     Samples ns;
     uint64_t wrong = 0;  // answers that contradict the content
   };
   // Sends queries for random prompts that are partly held. Three of four prompts are the next turn
   // of a held conversation. The other prompts begin a new conversation of a held project. REQUIRES:
   // Grow was called.
-  Asked Ask(uint64_t queries);
-  // Another worker stores some of the held prompts and leaves. Then Reclaim frees its blocks.
-  Result<ReclaimPause> Leave();
+  QueryResults Ask(uint64_t queries);
+  // Another worker stores some of the held prompts, and is removed. Measures the Reclaim that then
+  // frees its blocks.
+  Result<ReclaimPause> MeasureLeave();
 
  private:
   uint64_t waves() const { return end_ - begin_; }
-  void Apply(const WorkerBatch& batch, Applied& applied);
+  void Apply(const WorkerBatch& batch, ApplyCost& cost);
   // Stores a new wave. If `evicts` is true, evicts the oldest wave at the same time.
-  void ApplyWave(bool evicts, Applied& applied);
-  void StoreSystems(WorkerId worker, Applied& applied);
+  void ApplyWave(bool evicts, ApplyCost& cost);
+  void StoreSystems(WorkerId worker, ApplyCost& cost);
   bool IsRight(std::span<const WorkerMatch> matches, uint64_t conversation, bool next_turn) const;
 
   const Conversations content_;

@@ -24,6 +24,7 @@ struct GrowthBenchOptions {
 int RunGrowthBench(const GrowthBenchOptions& options);
 
 // Adds the subcommand to `bench`. If the subcommand is parsed, it sets `command` to its function.
+// `command` must outlive `bench`.
 void AddGrowthBench(CLI::App& bench, std::function<int()>& command);
 
 }  // namespace kvcast::bench

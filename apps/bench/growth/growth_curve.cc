@@ -70,12 +70,12 @@ Result<GrowthPoint> GrowthCurve::Measure(int64_t residencies) {
   point.query_p99_us = queries.ns.Quantile(0.99) * 1e-3;
   point.wrong = queries.wrong;
   point.grown_bytes = BytesPerPair();
-  const auto pause = index_.Leave();
+  const auto pause = index_.MeasureLeave();
   if (!pause.ok()) return pause.status();
   point.reclaim_wait_ms = pause->longest_batch_ns * 1e-6;
   point.reclaim_s = pause->total_ns * 1e-9;
   point.bytes = BytesPerPair();
-  const auto counted = index_.Counted();
+  const auto counted = index_.CountedResidencies();
   if (!counted.ok()) return counted.status();
   point.residencies = static_cast<double>(*counted);
   if (const auto shares = machine.Read()) {

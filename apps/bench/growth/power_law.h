@@ -18,7 +18,7 @@ struct PowerLaw {
 };
 
 // Least-squares regression of log(y) on log(x). x and y must be > 0. nullopt: the points have fewer
-// than two different x.
+// than two different values of x.
 std::optional<PowerLaw> FitPowerLaw(std::span<const std::pair<double, double>> points);
 
 }  // namespace kvcast::bench

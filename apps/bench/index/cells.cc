@@ -54,7 +54,7 @@ Status CheckHeld(const CellIndex& index, uint64_t expected) {
 class CellRun {
  public:
   CellRun(const Corpus& corpus, const CellConfig& config)
-      : corpus_(corpus), config_(config), held_(HeldBlocks(corpus)) {
+      : corpus_(corpus), config_(config), held_(HeldHashes(corpus)) {
     for (const std::vector<uint64_t>& blocks : held_) pairs_ += blocks.size();
   }
 
@@ -89,7 +89,7 @@ class CellRun {
       auto index = CellIndex::Make(corpus_, config_.shards);
       if (!index.ok()) return index.status();
       const std::vector<WorkerBatch> batches = AllBatches();
-      const std::vector<WorkerBatch> removes = EmptyingBatches(held_, target);
+      const std::vector<WorkerBatch> removes = RemoveBatches(held_, target);
       const uint64_t removed = BlocksIn(removes);
       TimeTogether({[&] { (*index)->ApplyAll(batches); }});
       per_block = TimeTogether({[&] { (*index)->ApplyAll(removes); }}) /
@@ -124,7 +124,7 @@ class CellRun {
       const std::vector<WorkerBatch> batches = AllBatches();
       const double nanoseconds =
           TimeTogether({[&] { (*index)->ApplyAll(batches); }, [&] { AskAll(**index); }});
-      rate = static_cast<double>(corpus_.block_ops()) / nanoseconds * 1e3;
+      rate = static_cast<double>(corpus_.record_blocks()) / nanoseconds * 1e3;
       if (Status status = CheckHeld(**index, pairs_); !status.ok()) return status;
     }
     return Figures({{"cells.mixed", rate, "M ops/s"}});

@@ -98,10 +98,10 @@ std::vector<EventBatch>& TurnBatches::Make(const Churn::Turn& turn) {
     std::vector<uint64_t> removed(groups, before);
     uint64_t blocks = 0;
     for (Event& event : batch.events) {
-      if (auto* gone = std::get_if<BlockRemoved>(&event)) {
-        uint64_t& at = removed[Unsigned(*gone->group_idx)];
-        for (BlockHash& hash : gone->block_hashes) {
-          hash = BlockHash(churn_.HashOf(*turn.removed, last - at++));
+      if (auto* remove_event = std::get_if<BlockRemoved>(&event)) {
+        uint64_t& removed_blocks = removed[Unsigned(*remove_event->group_idx)];
+        for (BlockHash& hash : remove_event->block_hashes) {
+          hash = BlockHash(churn_.HashOf(*turn.removed, last - removed_blocks++));
         }
         continue;
       }

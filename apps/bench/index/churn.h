@@ -18,7 +18,7 @@ namespace kvcast::bench {
 
 inline constexpr int64_t kBlockTokens = 16;
 
-// A bijection of 64 bits whose values look random.
+// A bijection on 64-bit numbers. Its results look random.
 inline uint64_t Mix64(uint64_t x) {
   x += 0x9e3779b97f4a7c15;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;

@@ -211,7 +211,7 @@ void AddSizes(CLI::App& bench, Command& command) {
 
 }  // namespace
 
-void AddBenches(CLI::App& bench, Command& command) {
+void AddIndexBenches(CLI::App& bench, Command& command) {
   AddApply(bench, command);
   AddLookup(bench, command);
   AddMemory(bench, command);

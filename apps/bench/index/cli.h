@@ -10,7 +10,8 @@ class App;
 
 namespace kvcast::bench {
 
-// Adds the subcommands to `bench`. A parsed subcommand sets `command` to its function.
-void AddBenches(CLI::App& bench, std::function<int()>& command);
+// Adds the subcommands to `bench`. A parsed subcommand sets `command` to its function. `command`
+// must outlive `bench`.
+void AddIndexBenches(CLI::App& bench, std::function<int()>& command);
 
 }  // namespace kvcast::bench

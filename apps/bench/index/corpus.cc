@@ -30,8 +30,8 @@ T Get(const uint8_t* from) {
   return static_cast<T>(value);
 }
 
-Status Bad(const std::string& what) {
-  return {StatusCode::kMalformed, "invalid corpus file: " + what};
+Status Bad(const std::string& problem) {
+  return {StatusCode::kMalformed, "invalid corpus file: " + problem};
 }
 
 class CorpusReader {
@@ -43,10 +43,10 @@ class CorpusReader {
     for (uint64_t i = 0; i < records_; ++i) {
       if (const char* problem = ReadRecord()) {
         return Bad(std::string(problem) + " (record " + std::to_string(i) + ", byte " +
-                   std::to_string(at_) + ")");
+                   std::to_string(offset_) + ")");
       }
     }
-    if (at_ != end_) return Bad("extra bytes after the last record");
+    if (offset_ != end_) return Bad("extra bytes after the last record");
     return std::move(corpus_);
   }
 
@@ -72,14 +72,14 @@ class CorpusReader {
       return Bad("number of workers out of range");
     }
     if (corpus_.block_tokens == 0) return Bad("blocks of 0 tokens");
-    at_ = kHeaderBytes;
+    offset_ = kHeaderBytes;
     return {};
   }
 
   // Returns the error; nullptr: no error.
   const char* ReadRecord() {
-    if (end_ - at_ < kRecordBytes) return "truncated";
-    const uint8_t* const head = &bytes_[at_];
+    if (end_ - offset_ < kRecordBytes) return "truncated";
+    const uint8_t* const head = &bytes_[offset_];
     CorpusRecord record{.due = Get<uint64_t>(head),
                         .worker = Get<uint32_t>(head + 8),
                         .op = static_cast<CorpusOp>(head[12]),
@@ -92,14 +92,15 @@ class CorpusReader {
     }
     if (record.worker >= corpus_.workers) return "no such worker";
     if (head[12] < 1 || head[12] > 3) return "unknown operation";
-    if (blocks > (end_ - at_ - kRecordBytes) / kBlockBytes)
+    if (blocks > (end_ - offset_ - kRecordBytes) / kBlockBytes)
       return "the file is too short for the number of blocks";
     if (record.op != CorpusOp::kStore && record.parent != 0)
       return "a query or a remove has a parent";
-    at_ += kRecordBytes;
+    offset_ += kRecordBytes;
     record.blocks.reserve(blocks);
-    for (uint64_t i = 0; i < blocks; ++i, at_ += kBlockBytes) {
-      record.blocks.push_back({Get<uint64_t>(&bytes_[at_]), Get<uint64_t>(&bytes_[at_ + 8])});
+    for (uint64_t i = 0; i < blocks; ++i, offset_ += kBlockBytes) {
+      record.blocks.push_back(
+          {Get<uint64_t>(&bytes_[offset_]), Get<uint64_t>(&bytes_[offset_ + 8])});
     }
     corpus_.records.push_back(std::move(record));
     return nullptr;
@@ -108,13 +109,13 @@ class CorpusReader {
   const std::span<const uint8_t> bytes_;
   Corpus corpus_;
   uint64_t records_ = 0;
-  size_t at_ = 0;
+  size_t offset_ = 0;
   size_t end_ = 0;
 };
 
 }  // namespace
 
-uint64_t Corpus::block_ops() const {
+uint64_t Corpus::record_blocks() const {
   uint64_t blocks = 0;
   for (const CorpusRecord& record : records) blocks += record.blocks.size();
   return blocks;
@@ -123,7 +124,7 @@ uint64_t Corpus::block_ops() const {
 std::vector<uint8_t> EncodeCorpus(const Corpus& corpus) {
   std::vector<uint8_t> out;
   out.reserve(kHeaderBytes + kHashBytes + corpus.records.size() * kRecordBytes +
-              corpus.block_ops() * kBlockBytes);
+              corpus.record_blocks() * kBlockBytes);
   out.insert(out.end(), std::begin(kMagic), std::end(kMagic));
   Put(out, kCorpusVersion);
   Put(out, corpus.workers);

@@ -44,35 +44,35 @@ std::vector<WorkerBatch> BatchesOf(std::span<const CorpusRecord> records, int64_
   return batches;
 }
 
-std::vector<std::vector<uint64_t>> HeldBlocks(const Corpus& corpus) {
-  std::vector<std::unordered_map<uint64_t, uint64_t>> stored_at(corpus.workers);
-  uint64_t now = 0;
+std::vector<std::vector<uint64_t>> HeldHashes(const Corpus& corpus) {
+  std::vector<std::unordered_map<uint64_t, uint64_t>> orders(corpus.workers);  // by sequence hash
+  uint64_t order = 0;
   for (const CorpusRecord& record : corpus.records) {
     for (const CorpusBlock& block : record.blocks) {
-      if (record.op == CorpusOp::kStore) stored_at[record.worker][block.sequence] = now++;
-      if (record.op == CorpusOp::kRemove) stored_at[record.worker].erase(block.sequence);
+      if (record.op == CorpusOp::kStore) orders[record.worker][block.sequence] = order++;
+      if (record.op == CorpusOp::kRemove) orders[record.worker].erase(block.sequence);
     }
   }
   std::vector<std::vector<uint64_t>> held(corpus.workers);
   for (size_t worker = 0; worker < held.size(); ++worker) {
-    const auto& times = stored_at[worker];
-    for (const auto& [sequence, time] : times) held[worker].push_back(sequence);
+    const auto& order_of = orders[worker];
+    for (const auto& [sequence, number] : order_of) held[worker].push_back(sequence);
     std::sort(held[worker].begin(), held[worker].end(),
-              [&](uint64_t a, uint64_t b) { return times.at(a) > times.at(b); });
+              [&](uint64_t a, uint64_t b) { return order_of.at(a) > order_of.at(b); });
   }
   return held;
 }
 
-std::vector<WorkerBatch> EmptyingBatches(const std::vector<std::vector<uint64_t>>& held,
-                                         uint64_t blocks) {
+std::vector<WorkerBatch> RemoveBatches(const std::vector<std::vector<uint64_t>>& held,
+                                       uint64_t min_blocks) {
   std::vector<WorkerBatch> batches;
   uint64_t removed = 0;
-  bool found = true;
-  for (size_t begin = 0; found; begin += kRemoveBatch) {
-    found = false;
-    for (size_t worker = 0; worker < held.size() && removed < blocks; ++worker) {
+  bool more_blocks = true;
+  for (size_t begin = 0; more_blocks; begin += kRemoveBatch) {
+    more_blocks = false;
+    for (size_t worker = 0; worker < held.size() && removed < min_blocks; ++worker) {
       if (held[worker].size() <= begin) continue;
-      found = true;
+      more_blocks = true;
       const size_t end = std::min(begin + kRemoveBatch, held[worker].size());
       std::vector<BlockHash> hashes(held[worker].begin() + static_cast<std::ptrdiff_t>(begin),
                                     held[worker].begin() + static_cast<std::ptrdiff_t>(end));

@@ -32,13 +32,15 @@ void MakeChain(const CorpusRecord& record, std::vector<Hash>& chain) {
   for (const CorpusBlock& block : record.blocks) chain.emplace_back(block.sequence);
 }
 
-// Returns the blocks that each worker holds after the last record, by worker. The block that the
-// worker stored last comes first, so the last block of a prompt comes before its first block.
-std::vector<std::vector<uint64_t>> HeldBlocks(const Corpus& corpus);
-// Returns batches that remove at least `blocks` blocks, or all blocks of `held` if there are fewer.
+// Returns the sequence hashes of the blocks that each worker holds after the last record, by
+// worker. The block that the worker stored last comes first, so the last block of a prompt comes
+// before its first block.
+std::vector<std::vector<uint64_t>> HeldHashes(const Corpus& corpus);
+// Returns batches that remove at least `min_blocks` blocks of `held`, or all blocks of `held` if
+// there are fewer. `held`: see HeldHashes.
 // A batch removes up to 32 blocks of one worker, in the order of `held`. The workers take turns.
-std::vector<WorkerBatch> EmptyingBatches(const std::vector<std::vector<uint64_t>>& held,
-                                         uint64_t blocks);
+std::vector<WorkerBatch> RemoveBatches(const std::vector<std::vector<uint64_t>>& held,
+                                       uint64_t min_blocks);
 // Number of block hashes in the store events and the remove events of the batches.
 uint64_t BlocksIn(std::span<const WorkerBatch> batches);
 

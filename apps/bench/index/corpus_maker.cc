@@ -112,9 +112,9 @@ class Engine {
       case Step::kArrive:
         return Arrive(step, request);
       case Step::kComputed:
-        return Take(step.time, chain.first(request.prompt_blocks), 0);
+        return UseBlocks(step.time, chain.first(request.prompt_blocks), 0);
       case Step::kOutput:
-        return Take(step.time, chain.first(step.block + 1), step.block);
+        return UseBlocks(step.time, chain.first(step.block + 1), step.block);
       case Step::kFinish:
         for (size_t i = chain.size(); i-- > 0;) Release(chain[i].sequence);
     }
@@ -122,8 +122,8 @@ class Engine {
   void Arrive(const Step& step, const Request& request) {
     const std::span<const CorpusBlock> chain(request.chain);
     const size_t prompt = request.prompt_blocks;
-    const auto asked = chain.first(prompt);
-    Say(step.time, CorpusOp::kQuery, 0, {asked.begin(), asked.end()});
+    const auto query = chain.first(prompt);
+    AddRecord(step.time, CorpusOp::kQuery, 0, {query.begin(), query.end()});
     size_t hit = 0;
     while (hit < prompt && held_.contains(chain[hit].sequence)) ++hit;
     const double tokens = static_cast<double>(prompt - hit) * block_tokens_;
@@ -142,7 +142,7 @@ class Engine {
 
   // The request begins to use its blocks from `first` on. The engine stores the new blocks, with
   // one record for each run of new blocks.
-  void Take(double time, std::span<const CorpusBlock> chain, size_t first) {
+  void UseBlocks(double time, std::span<const CorpusBlock> chain, size_t first) {
     std::vector<CorpusBlock> evicted;
     std::vector<std::pair<size_t, size_t>> runs;  // begin, end
     for (size_t i = first; i < chain.size(); ++i) {
@@ -163,11 +163,11 @@ class Engine {
       evicted.push_back(it->second.block);
       held_.erase(it);
     }
-    if (!evicted.empty()) Say(time, CorpusOp::kRemove, 0, std::move(evicted));
+    if (!evicted.empty()) AddRecord(time, CorpusOp::kRemove, 0, std::move(evicted));
     for (const auto& [begin, end] : runs) {
       const uint64_t parent = begin == 0 ? 0 : chain[begin - 1].sequence;
       const auto run = chain.subspan(begin, end - begin);
-      Say(time, CorpusOp::kStore, parent, {run.begin(), run.end()});
+      AddRecord(time, CorpusOp::kStore, parent, {run.begin(), run.end()});
     }
   }
   void Release(uint64_t sequence) {
@@ -175,7 +175,7 @@ class Engine {
     if (--held.users > 0) return;
     held.unused = unused_.insert(unused_.end(), sequence);
   }
-  void Say(double time, CorpusOp op, uint64_t parent, std::vector<CorpusBlock> blocks) {
+  void AddRecord(double time, CorpusOp op, uint64_t parent, std::vector<CorpusBlock> blocks) {
     if (blocks.empty()) return;
     records_.push_back(
         {.due = 0, .worker = worker_, .op = op, .parent = parent, .blocks = std::move(blocks)});
@@ -194,7 +194,7 @@ class Engine {
 };
 
 // Scales the times of one worker's records from seconds to the window (CorpusRecord::due).
-void Stretch(std::span<CorpusRecord> records, std::span<const double> times) {
+void ScaleTimes(std::span<CorpusRecord> records, std::span<const double> times) {
   if (records.empty()) return;
   const double begin = times.front();
   const double length = std::max(times.back() - begin, 1e-9);
@@ -234,7 +234,7 @@ Corpus MakeCorpus(const std::vector<tools::TraceRequest>& trace, const CorpusCon
     const size_t begin = corpus.records.size();
     times.clear();
     Engine(worker, config, corpus.records, times).Run(requests);
-    Stretch(std::span(corpus.records).subspan(begin), times);
+    ScaleTimes(std::span(corpus.records).subspan(begin), times);
   }
   std::stable_sort(corpus.records.begin(), corpus.records.end(),
                    [](const CorpusRecord& a, const CorpusRecord& b) {

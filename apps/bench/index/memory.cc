@@ -62,9 +62,9 @@ class MemoryCase {
     report.Figure(name + ".steady_unreclaimed", unreclaimed.larger() / held, "bytes");
     report.Figure(name + ".worst_size", worst, "bytes");
     Clear(0, churn_.config().workers / 2);
-    Left(report, name + ".left_after_half", full);
+    ReportLeft(report, name + ".left_after_half", full);
     Clear(churn_.config().workers / 2, churn_.config().workers);
-    Left(report, name + ".left_after_all", full);
+    ReportLeft(report, name + ".left_after_all", full);
     return {};
   }
 
@@ -96,7 +96,7 @@ class MemoryCase {
     while (index_.Reclaim()) {
     }
   }
-  void Left(Report& report, const std::string& name, const Used& full) const {
+  void ReportLeft(Report& report, const std::string& name, const Used& full) const {
     const Used untrimmed = Since(before_, false);
     const Used now = Since(before_, true);
     report.Figure(name, now.allocated / full.allocated, "of bytes");

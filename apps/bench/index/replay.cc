@@ -121,7 +121,7 @@ class Replay {
     CellResult result;
     result.total_s = NanosecondsSince(start) * 1e-9;
     result.drain_s = std::max(0.0, result.total_s - window_s);
-    const auto ops = static_cast<double>(corpus_.block_ops());
+    const auto ops = static_cast<double>(corpus_.record_blocks());
     result.offered = ops / window_s;
     result.achieved = ops / result.total_s;
     for (size_t i = 0; i < times.size(); ++i) {
@@ -214,7 +214,7 @@ int RunReplayBench(const ReplayBenchOptions& options) {
     report.Note("written to " + options.export_to);
   }
   report.Figure("replay.records", static_cast<double>(corpus->records.size()), "");
-  report.Figure("replay.block_ops", static_cast<double>(corpus->block_ops()), "");
+  report.Figure("replay.block_ops", static_cast<double>(corpus->record_blocks()), "");
   if (options.export_only) return report.Finish();
   const auto replay = std::make_unique<Replay>(*corpus, options);
   const auto run = [&](const std::string& name, double window_s) -> Result<CellResult> {
@@ -226,7 +226,7 @@ int RunReplayBench(const ReplayBenchOptions& options) {
   const auto overload = run("replay.overload", kOverloadWindow);
   if (!overload.ok()) return tools::Fail(overload.status());
   const double rate = options.rate > 0 ? options.rate : overload->achieved / 2;
-  const auto keep_up = run("replay.keep_up", static_cast<double>(corpus->block_ops()) / rate);
+  const auto keep_up = run("replay.keep_up", static_cast<double>(corpus->record_blocks()) / rate);
   if (!keep_up.ok()) return tools::Fail(keep_up.status());
   return report.Finish();
 }

@@ -130,16 +130,16 @@ Status RunIndex(const Corpus& corpus, bool names, Report& report) {
   PrefixIndex index;
   if (Status status = AddWorkers(corpus, index); !status.ok()) return status;
   const ProcessMemory before = ReadProcessMemory(true);
-  struct Due {
+  struct PendingBatch {
     WorkerId worker;
     EventBatch batch;
   };
-  std::vector<Due> chunk;
+  std::vector<PendingBatch> chunk;
   double nanoseconds = 0;
   uint64_t ops = 0;
   const auto apply = [&] {
     const auto start = Clock::now();
-    for (const Due& due : chunk) index.Apply(due.worker, due.batch);
+    for (const PendingBatch& pending : chunk) index.Apply(pending.worker, pending.batch);
     nanoseconds += NanosecondsSince(start);
     chunk.clear();
   };
@@ -148,21 +148,22 @@ Status RunIndex(const Corpus& corpus, bool names, Report& report) {
     std::vector<BlockHash> hashes;
     for (const CorpusBlock& block : record.blocks) hashes.emplace_back(block.sequence);
     ops += hashes.size();
-    Due& due = chunk.emplace_back(Due{.worker = WorkerId(record.worker), .batch = {}});
+    PendingBatch& pending =
+        chunk.emplace_back(PendingBatch{.worker = WorkerId(record.worker), .batch = {}});
     if (record.op == CorpusOp::kRemove) {
-      due.batch.events.push_back(RemoveOf(std::move(hashes)));
+      pending.batch.events.push_back(RemoveOf(std::move(hashes)));
     } else {
       std::optional<BlockHash> parent;
       if (record.parent != 0) parent = BlockHash(record.parent);
       std::optional<std::vector<TokenId>> tokens;
       if (names) tokens = TokensOf(record, corpus.block_tokens);
-      due.batch.events.push_back(
+      pending.batch.events.push_back(
           StoreOf(std::move(hashes), parent, std::move(tokens), corpus.block_tokens));
     }
     if (chunk.size() == kChunk) apply();
   }
   apply();
-  std::vector<Due>().swap(chunk);
+  std::vector<PendingBatch>().swap(chunk);
   const ProcessMemory now = ReadProcessMemory(true);
   uint64_t pairs = 0;
   for (uint32_t worker = 0; worker < corpus.workers; ++worker) {

@@ -21,7 +21,7 @@ namespace {
 constexpr double kWireTarget = 5;
 constexpr uint64_t kTurnsOfSlice = 16;
 // The options of the decoder: it reads token ids, and merges adjacent removes.
-constexpr DecodeOptions kNeeded{.merge_removes = true};
+constexpr DecodeOptions kDecodeOptions{.merge_removes = true};
 
 constexpr char kWireMethod[] =
     "The time from the bytes of a batch to the index: DecodeBatch and PrefixIndex::Apply. The\n"
@@ -141,7 +141,7 @@ class WireCase {
       for (const std::vector<uint8_t>& payload : payloads_) {
         DecodeCounts counts;
         const auto start = Clock::now();
-        const Status status = DecodeBatch(payload, WireLimits(), kNeeded, decoded_, counts);
+        const Status status = DecodeBatch(payload, WireLimits(), kDecodeOptions, decoded_, counts);
         const auto half = Clock::now();
         index_.Apply(turn.worker, decoded_);
         slice.apply += NanosecondsSince(half);

@@ -27,7 +27,7 @@ struct TimedDelay {
 
 class SlowTimes {
  public:
-  // A sample is slow if it took more than this factor of the median.
+  // A sample is slow if it took more than the median multiplied by this factor.
   static constexpr double kSlowFactor = 1.3;
   // If the share of slow times is greater, Overlaps returns false for all times, so AtFullSpeed
   // leaves out no delay. Otherwise AtFullSpeed could leave out all delays, and a figure without

@@ -12,9 +12,8 @@
 namespace kvcast::bench {
 
 // Every 2 ms, the thread times about 3 µs of integer arithmetic three times, and keeps the shortest
-// time. It measures its own CPU time, and uses almost no memory. So a sample does not become slow
-// because the thread waits for a processor, or because of an interrupt or another thread. The
-// thread uses about 0.5 % of a core.
+// time. It measures its own CPU time, and uses almost no memory. So waiting for a processor, an
+// interrupt, or another thread does not make a sample slow. The thread uses about 0.5 % of a core.
 class SpeedProbe {
  public:
   // Starts the thread.

@@ -83,20 +83,20 @@ std::unique_ptr<CacheManager> Manager(bool events) {
   return std::move(made).value();
 }
 
-void RunLife(CacheManager& manager, CacheRequest& request) {
+void AllocateAndFree(CacheManager& manager, CacheRequest& request) {
   if (!manager.AllocateSlots(request, {.new_tokens = kTokens})) std::abort();
   manager.Free(request);
 }
 
-// Runs `life`, which allocates and frees the blocks of a request, for one request after another.
+// Runs `serve`, which allocates and frees the blocks of a request, for one request after another.
 // The pool and all buffers are warm.
-template <typename Life>
-void RunLives(benchmark::State& state, const Life& life) {
+template <typename Serve>
+void RunRequests(benchmark::State& state, const Serve& serve) {
   std::vector<CacheRequest>& requests = Requests();
   size_t next = 0;
-  for (; next < kRequests; ++next) life(requests[next]);
+  for (; next < kRequests; ++next) serve(requests[next]);
   const uint64_t heap_before = heap_allocations;
-  for (auto _ : state) life(requests[next++ % kRequests]);
+  for (auto _ : state) serve(requests[next++ % kRequests]);
   const auto blocks = static_cast<double>(state.iterations() * kBlocksOfRequest);
   // The counter is in seconds per block. The report prints 118 ns as 118n.
   state.counters["per_block"] =
@@ -106,13 +106,13 @@ void RunLives(benchmark::State& state, const Life& life) {
 
 void BM_EventsOff(benchmark::State& state) {
   const auto manager = Manager(false);
-  RunLives(state, [&](CacheRequest& request) { RunLife(*manager, request); });
+  RunRequests(state, [&](CacheRequest& request) { AllocateAndFree(*manager, request); });
 }
 
 void BM_EventsTaken(benchmark::State& state) {
   const auto manager = Manager(true);
-  RunLives(state, [&](CacheRequest& request) {
-    RunLife(*manager, request);
+  RunRequests(state, [&](CacheRequest& request) {
+    AllocateAndFree(*manager, request);
     benchmark::DoNotOptimize(manager->TakeEvents());
   });
 }
@@ -120,8 +120,8 @@ void BM_EventsTaken(benchmark::State& state) {
 void BM_EventsAsPayload(benchmark::State& state) {
   const auto manager = Manager(true);
   std::vector<uint8_t> payload;
-  RunLives(state, [&](CacheRequest& request) {
-    RunLife(*manager, request);
+  RunRequests(state, [&](CacheRequest& request) {
+    AllocateAndFree(*manager, request);
     payload.clear();
     if (!manager->TakePayload(1.5, 0, kDefaultDialect, payload).ok()) std::abort();
   });
@@ -132,7 +132,7 @@ void BM_EventsAsPayload(benchmark::State& state) {
 void BM_Lookup(benchmark::State& state) {
   const auto manager = Manager(false);
   std::vector<CacheRequest>& requests = Requests();
-  for (CacheRequest& request : requests) RunLife(*manager, request);
+  for (CacheRequest& request : requests) AllocateAndFree(*manager, request);
   size_t next = 0;
   for (auto _ : state) {
     CacheRequest& request = requests[kRequests - 1 - next++ % 1000];
@@ -149,7 +149,7 @@ void BM_Floor(benchmark::State& state) {
   map.reserve(kBlocks);
   std::vector<uint64_t> key_of(kBlocks, 0);
   std::vector<BlockId> held(kBlocksOfRequest);
-  RunLives(state, [&](CacheRequest& request) {
+  RunRequests(state, [&](CacheRequest& request) {
     for (size_t i = 0; i < held.size(); ++i) {
       const BlockId block = queue.PopFront();
       uint64_t& key = key_of[block.value];

@@ -96,7 +96,7 @@ void BM_Decide(benchmark::State& state) {
     const bool holds = static_cast<int64_t>(i) < holders;
     KV_CHECK(publishers[i]->Publish(Stored(holds ? query.tokens : first)).ok());
   }
-  const auto held = [&] {
+  const auto all_applied = [&] {
     const auto decision = service->Route(query);
     return decision.ok() && std::ranges::all_of(decision->candidates, [&](const auto& candidate) {
              const QueryAnswer& answer = candidate.answer;
@@ -105,7 +105,7 @@ void BM_Decide(benchmark::State& state) {
                     answer.match.gpu_tokens == (holds ? (kTokens - 1) / kBlock : 1) * kBlock;
            });
   };
-  while (!held()) std::this_thread::yield();
+  while (!all_applied()) std::this_thread::yield();
   for (auto _ : state) benchmark::DoNotOptimize(service->Route(query));
 }
 BENCHMARK(BM_Decide)

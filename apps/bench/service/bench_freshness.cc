@@ -79,7 +79,8 @@ class Watcher {
     std::this_thread::sleep_for(kIdleTime);
     queries_.Enter(FreshnessQueries::Phase::kNone);
   }
-  void Measure() {
+  // Starts the measurement, and returns.
+  void BeginMeasurement() {
     speed_ = std::make_unique<bench::SpeedProbe>();
     begin_ = SteadyNow() + kWarmUpSeconds;
     queries_.Enter(FreshnessQueries::Phase::kBusy);
@@ -104,7 +105,7 @@ class Watcher {
     return true;
   }
 
-  // Stops the subscriber and the queries. REQUIRES: Measure was called.
+  // Stops the subscriber and the queries. REQUIRES: BeginMeasurement was called.
   FreshnessResult Result(const Published& published) {
     FreshnessResult result;
     result.gaps = gaps();
@@ -172,7 +173,7 @@ Quantiles QuantilesOf(const bench::Samples& samples, double seconds_of_one) {
 }
 
 Result<FreshnessResult> RunFreshnessBench(const FreshnessConfig& config) {
-  const auto broken = [](const char* what) { return Status(StatusCode::kUnavailable, what); };
+  const auto broken = [](const char* problem) { return Status(StatusCode::kUnavailable, problem); };
   const auto child =
       ForkedProcess::Start([&](const PipeEnd& from_router, const PipeEnd& to_router) {
         setpriority(PRIO_PROCESS, 0, config.publishers_nice);
@@ -193,7 +194,7 @@ Result<FreshnessResult> RunFreshnessBench(const FreshnessConfig& config) {
     return Status(StatusCode::kInternal, "the index does not name all blocks of the sources");
   }
   watcher.MeasureIdle();
-  watcher.Measure();
+  watcher.BeginMeasurement();
   if (!out.Put(char{1})) return broken("the publisher process has ended");
   Published published;
   const int patience_ms = (kWarmUpSeconds + config.seconds + config.burst + 60) * 1000;

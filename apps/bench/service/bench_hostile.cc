@@ -29,7 +29,7 @@ constexpr int kAwaitSeconds = 20;
 // glibc asks a name server twice, and waits for 5 s each time.
 constexpr std::chrono::seconds kUnansweredLookup(10);
 
-Status Broken(const char* what) { return {StatusCode::kUnavailable, what}; }
+Status Broken(const char* problem) { return {StatusCode::kUnavailable, problem}; }
 
 std::atomic<uint64_t> lookups = 0;  // calls of NoAnswer in this process
 
@@ -78,8 +78,8 @@ class Router {
       return true;
     });
   }
-  // Measures the batches that are published after a warm-up of kWarmUpSeconds.
-  void Measure() {
+  // From now on, measures the batches that are published after a warm-up of kWarmUpSeconds.
+  void BeginMeasurement() {
     speed_ = std::make_unique<bench::SpeedProbe>();
     begin_ = SteadyNow() + kWarmUpSeconds;
   }
@@ -87,7 +87,7 @@ class Router {
     Await([this, batches] { return applied_ >= batches; });
   }
 
-  // Stops the ingestion. REQUIRES: Measure was called.
+  // Stops the ingestion. REQUIRES: BeginMeasurement was called.
   HostileResult Result(const Published& published) {
     HostileResult result;
     result.published = published.batches;
@@ -192,7 +192,7 @@ Result<HostileResult> Run(const Attack* attack, const FreshnessConfig& good,
     }
     if (!attacker->to().Put(char{1})) return Broken("the attacker has ended");
   }
-  router.Measure();
+  router.BeginMeasurement();
   Published published;
   const int patience_ms = (kWarmUpSeconds + good.seconds + 60) * 1000;
   if (!(*publishers)->to().Put(char{1}) || !(*publishers)->from().Get(published, patience_ms)) {

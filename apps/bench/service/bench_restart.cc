@@ -23,7 +23,7 @@ namespace {
 constexpr int kStartMs = 120'000;
 constexpr int kCheckMs = 150'000;
 
-Status Failed(const char* what) { return {StatusCode::kUnavailable, what}; }
+Status Failed(const char* problem) { return {StatusCode::kUnavailable, problem}; }
 
 class RestartBench {
  public:
@@ -59,10 +59,10 @@ class RestartBench {
   // within a minute.
   Result<double> StartRouter(bool saves) {
     const double begin = SteadyNow();
-    const auto state = Start({.saves = saves, .peer_port = 0, .random = random_()}, router_);
+    const auto state = Start({.saves = saves, .peer_port = 0, .seed = random_()}, router_);
     if (!state.ok()) return state.status();
     admin_port_ = state->admin_port;
-    return state->answers == 0 ? -1 : state->answers - begin;
+    return state->answers_at == 0 ? -1 : state->answers_at - begin;
   }
   void KillRouter() { router_.reset(); }
 
@@ -115,13 +115,13 @@ class RestartBench {
     const double begin = SteadyNow();
     std::unique_ptr<ForkedProcess> joining;
     const auto state =
-        Start({.saves = false, .peer_port = admin_port_, .random = random_()}, joining);
+        Start({.saves = false, .peer_port = admin_port_, .seed = random_()}, joining);
     if (!state.ok()) return state.status();
-    if (state->answers == 0) return Failed("a router that joined does not answer exactly");
+    if (state->answers_at == 0) return Failed("a router that joined does not answer exactly");
     if (state->restored != endpoints_.size()) return Failed("a router did not get the state");
     arrivals_.Add(state->join_seconds);
-    serves_.Add(state->serves - begin);
-    joins_.Add(state->answers - begin);
+    serves_.Add(state->serves_at - begin);
+    joins_.Add(state->answers_at - begin);
     result_.join_bytes = state->join_bytes;
     if (!EndLoad()) return Failed("the publishers have ended");
     return Check(*joining);

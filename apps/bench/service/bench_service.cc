@@ -100,7 +100,7 @@ class ServiceBench {
       if (!attacked.ok()) return attacked.status();
       result.phases.push_back(std::move(attacked).value());
     }
-    auto after = Take();
+    auto after = TakeSnapshot();
     if (!after.ok()) return after.status();
     result.residencies = static_cast<uint64_t>(after->residencies);
     return result;
@@ -138,7 +138,7 @@ class ServiceBench {
     return AwaitApplied(filled.batches);
   }
 
-  static Status Broken(const char* what) { return {StatusCode::kUnavailable, what}; }
+  static Status Broken(const char* problem) { return {StatusCode::kUnavailable, problem}; }
 
   Status AwaitReady() const {
     const double deadline = SteadyNow() + kPipeTimeoutMs * 1e-3;
@@ -173,7 +173,7 @@ class ServiceBench {
     }
   }
 
-  Result<Snapshot> Take() const {
+  Result<Snapshot> TakeSnapshot() const {
     Snapshot now;
     const auto page = HttpGet(address_.port, "/metrics");
     if (!page.ok()) return page.status();
@@ -212,7 +212,7 @@ class ServiceBench {
   }
 
   Result<ServicePhase> RunPhase(std::string_view name) {
-    const auto before = Take();
+    const auto before = TakeSnapshot();
     if (!before.ok()) return before.status();
     HealthProber prober(address_.port, *router_);
     bench::SpeedProbe speed;
@@ -224,7 +224,7 @@ class ServiceBench {
     prober.Stop();
     const bench::SlowTimes slow(speed.Stop());
     if (!http.ok()) return http.status();
-    const auto after = Take();
+    const auto after = TakeSnapshot();
     if (!after.ok()) return after.status();
     ServicePhase phase = Describe(*before, *after);
     phase.name = name;

@@ -7,7 +7,7 @@
 namespace kvcast::tools {
 namespace {
 
-constexpr int kAtOnce = 10;
+constexpr int kBatchQueries = 10;
 constexpr auto kPause = std::chrono::milliseconds(4);
 
 }  // namespace
@@ -26,7 +26,7 @@ void FreshnessQueries::Stop() {
 void FreshnessQueries::Run() {
   while (!stopping_) {
     const Phase phase = phase_;
-    for (int i = 0; i < kAtOnce && phase != Phase::kNone; ++i) {
+    for (int i = 0; i < kBatchQueries && phase != Phase::kNone; ++i) {
       Ask(i % 2 == 0, phase == Phase::kIdle ? idle_ : busy_);
     }
     std::this_thread::sleep_for(kPause);

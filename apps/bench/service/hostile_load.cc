@@ -57,13 +57,13 @@ class HostileSource {
   // False: the router does not take a batch now.
   bool Send(HostileSent& sent) {
     const Payload& payload = Next();
-    const stream::SeqFrame number = stream::EncodeSeq(number_);
+    const stream::SeqFrame seq = stream::EncodeSeq(next_seq_);
     const auto flags = zmq::send_flags::dontwait | zmq::send_flags::sndmore;
     if (!live_.send(zmq::buffer("", 0), flags)) return false;
-    live_.send(zmq::buffer(number), flags);
+    live_.send(zmq::buffer(seq), flags);
     live_.send(zmq::buffer(payload), zmq::send_flags::dontwait);
     ++round_;
-    number_ += attack_.slow_replay ? 2 : 1;
+    next_seq_ += attack_.slow_replay ? 2 : 1;
     ++sent.batches;
     sent.bytes += payload.size();
     return true;
@@ -77,8 +77,8 @@ class HostileSource {
       while (part.more() && replay_.recv(part, zmq::recv_flags::dontwait)) {
       }
     }
-    if (client_.empty() || SteadyNow() - answered_ < 1) return;
-    answered_ = SteadyNow();
+    if (client_.empty() || SteadyNow() - answered_at_ < 1) return;
+    answered_at_ = SteadyNow();
     replay_.send(zmq::buffer(client_), zmq::send_flags::dontwait | zmq::send_flags::sndmore);
     replay_.send(zmq::buffer("useless", 7), zmq::send_flags::dontwait);
   }
@@ -98,11 +98,11 @@ class HostileSource {
   zmq::socket_t live_;
   zmq::socket_t replay_;
   uint64_t round_ = 0;
-  uint64_t number_ = 0;
+  uint64_t next_seq_ = 0;
   uint64_t made_ = 0;  // the number of the round of payload_, plus 1; 0: no payload
   Payload payload_;
   std::string client_;
-  double answered_ = 0;
+  double answered_at_ = 0;
 };
 
 }  // namespace

@@ -57,7 +57,8 @@ class Connection {
     return true;
   }
   void Close() { socket_ = Descriptor(); }
-  // Sends a part of `text`. If `repeats` is true, the next call after the end begins again.
+  // Sends a part of `text`. If `repeats` is true, the call after the last byte starts with the
+  // first byte again.
   void Send(const std::string& text, bool repeats, HttpAttackTotals& totals) {
     const ssize_t sent =
         send(socket_.get(), text.data() + sent_, text.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);

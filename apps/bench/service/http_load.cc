@@ -56,8 +56,8 @@ size_t AnswerBytes(std::string_view text) {
   return text.size() >= head + 4 + body ? head + 4 + body : 0;
 }
 
-struct Line {
-  explicit Line(Socket&& connected) : socket(std::move(connected)) {}
+struct LoadConnection {
+  explicit LoadConnection(Socket&& connected) : socket(std::move(connected)) {}
 
   Socket socket;
   uint64_t request = 0;  // number of the request in flight
@@ -81,8 +81,8 @@ class HttpLoad {
     for (int i = 0; i < config_.connections; ++i) {
       auto socket = Connect(config_.port);
       if (!socket.ok()) return socket.status();
-      lines_.emplace_back(std::move(socket).value());
-      Watch(lines_.back().socket.get(), static_cast<uint64_t>(i), EPOLLIN, EPOLL_CTL_ADD);
+      connections_.emplace_back(std::move(socket).value());
+      Watch(connections_.back().socket.get(), static_cast<uint64_t>(i), EPOLLIN, EPOLL_CTL_ADD);
       free_.push_back(static_cast<size_t>(i));
     }
     return {};
@@ -120,13 +120,13 @@ class HttpLoad {
   void SendDue() {
     const double now = SteadyNow();
     while (next_ < total_ && Due(next_) <= now && !free_.empty()) {
-      const size_t line = free_.front();
+      const size_t connection = free_.front();
       free_.pop_front();
-      lines_[line].busy = true;
-      lines_[line].request = next_;
-      lines_[line].out = requests_[next_ % requests_.size()];
+      connections_[connection].busy = true;
+      connections_[connection].request = next_;
+      connections_[connection].out = requests_[next_ % requests_.size()];
       ++next_;
-      Send(line);
+      Send(connection);
     }
   }
 
@@ -147,58 +147,58 @@ class HttpLoad {
       (void)!read(timer_.get(), &expirations, sizeof(expirations));
       return;
     }
-    const auto line = static_cast<size_t>(event.data.u64);
+    const auto connection = static_cast<size_t>(event.data.u64);
     if ((event.events & EPOLLOUT) != 0) {
-      Watch(lines_[line].socket.get(), event.data.u64, EPOLLIN, EPOLL_CTL_MOD);
-      Send(line);
+      Watch(connections_[connection].socket.get(), event.data.u64, EPOLLIN, EPOLL_CTL_MOD);
+      Send(connection);
     }
-    if ((event.events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) Receive(line);
+    if ((event.events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) Receive(connection);
   }
 
   void Send(size_t number) {
-    Line& line = lines_[number];
-    while (!line.out.empty()) {
-      const ssize_t sent =
-          send(line.socket.get(), line.out.data(), line.out.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    LoadConnection& connection = connections_[number];
+    while (!connection.out.empty()) {
+      const ssize_t sent = send(connection.socket.get(), connection.out.data(),
+                                connection.out.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
       if (sent < 0 && errno == EAGAIN) {
-        return Watch(line.socket.get(), number, EPOLLIN | EPOLLOUT, EPOLL_CTL_MOD);
+        return Watch(connection.socket.get(), number, EPOLLIN | EPOLLOUT, EPOLL_CTL_MOD);
       }
       if (sent <= 0) return Drop(number);
-      line.out.remove_prefix(static_cast<size_t>(sent));
+      connection.out.remove_prefix(static_cast<size_t>(sent));
     }
   }
 
   void Receive(size_t number) {
-    Line& line = lines_[number];
-    const ssize_t got = recv(line.socket.get(), buffer_.data(), buffer_.size(), MSG_DONTWAIT);
+    LoadConnection& connection = connections_[number];
+    const ssize_t got = recv(connection.socket.get(), buffer_.data(), buffer_.size(), MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got <= 0) return Drop(number);
-    line.in.append(buffer_.data(), static_cast<size_t>(got));
-    const size_t bytes = AnswerBytes(line.in);
-    if (bytes == 0 || !line.busy) return;
-    Count(line);
-    line.in.erase(0, bytes);
-    line.busy = false;
+    connection.in.append(buffer_.data(), static_cast<size_t>(got));
+    const size_t bytes = AnswerBytes(connection.in);
+    if (bytes == 0 || !connection.busy) return;
+    Count(connection);
+    connection.in.erase(0, bytes);
+    connection.busy = false;
     free_.push_back(number);
   }
 
-  void Count(const Line& line) {
+  void Count(const LoadConnection& connection) {
     ++done_;
-    if (line.request < warm_up_) return;
+    if (connection.request < warm_up_) return;
     last_answer_ = SteadyNow();
-    if (!line.in.starts_with("HTTP/1.1 200 ")) {
+    if (!connection.in.starts_with("HTTP/1.1 200 ")) {
       ++result_.failed;
       return;
     }
     ++result_.answered;
-    const double due = Due(line.request);
+    const double due = Due(connection.request);
     result_.latencies.push_back({due, static_cast<float>(last_answer_ - due)});
   }
 
   // A request in flight on this connection counts as failed. The connection is not used again.
   void Drop(size_t number) {
-    Watch(lines_[number].socket.get(), number, 0, EPOLL_CTL_DEL);
-    if (!lines_[number].busy) std::erase(free_, number);
+    Watch(connections_[number].socket.get(), number, 0, EPOLL_CTL_DEL);
+    if (!connections_[number].busy) std::erase(free_, number);
   }
 
   const HttpLoadConfig& config_;
@@ -207,7 +207,7 @@ class HttpLoad {
   const uint64_t total_;
   const Socket epoll_;
   const Socket timer_;
-  std::vector<Line> lines_;
+  std::vector<LoadConnection> connections_;
   std::deque<size_t> free_;
   std::array<char, 64 << 10> buffer_;
   double start_ = 0;

@@ -16,7 +16,7 @@ inline constexpr uint64_t kFillBlocks = 512;
 
 class PromptSource {
  public:
-  // `number`: of the source; see PromptSequence. `held`: the blocks that a full source holds.
+  // `number`: of the source; see PromptSequence. `held`: number of blocks that a full source holds.
   PromptSource(int number, uint64_t held)
       : number_(number), held_(held), prompts_(number), tokens_(static_cast<uint32_t>(number)) {}
 
@@ -30,6 +30,7 @@ class PromptSource {
   EventBatch Next(uint64_t blocks);
 
  private:
+  // Stores at most `most` blocks of one prompt. Returns their number.
   uint64_t Store(uint64_t most, EventBatch& batch);
   void Remove(uint64_t blocks, EventBatch& batch);
 

@@ -122,8 +122,8 @@ class StoredPrompts {
 
 class RestartedRouter {
  public:
-  RestartedRouter(const RestartConfig& config, uint64_t random)
-      : config_(config), random_(random), stored_(static_cast<size_t>(config.sources)) {
+  RestartedRouter(const RestartConfig& config, uint64_t seed)
+      : config_(config), random_(seed), stored_(static_cast<size_t>(config.sources)) {
     for (int i = 0; i < config.sources; ++i) prompts_.emplace_back(i);
   }
 
@@ -158,7 +158,7 @@ class RestartedRouter {
     auto service = RouterService::Start(options);
     if (!service.ok()) return service.status();
     service_ = std::move(service).value();
-    serves_ = SteadyNow();
+    serves_at_ = SteadyNow();
     return {};
   }
 
@@ -173,8 +173,8 @@ class RestartedRouter {
     const std::string page = Page();
     const double restored = SumOf(page, "kvcast_state_workers_restored_total") +
                             SumOf(page, "kvcast_peer_join_workers_restored_total");
-    return {.serves = serves_,
-            .answers = answers ? now : 0,
+    return {.serves_at = serves_at_,
+            .answers_at = answers ? now : 0,
             .restored = static_cast<uint64_t>(restored),
             .join_bytes = static_cast<int64_t>(SumOf(page, "kvcast_peer_join_bytes")),
             .join_seconds = SumOf(page, "kvcast_peer_join_seconds"),
@@ -329,7 +329,7 @@ class RestartedRouter {
   }
 
   const RestartConfig& config_;
-  double serves_ = 0;
+  double serves_at_ = 0;
   std::mt19937_64 random_;
   std::vector<StoredPrompts> prompts_;         // by source
   std::vector<std::atomic<uint64_t>> stored_;  // by source: stored blocks; valid from Measure on
@@ -341,7 +341,7 @@ class RestartedRouter {
 
 int RunRestartedRouter(const RestartConfig& config, const std::vector<LoadEndpoints>& endpoints,
                        const RouterStart& start, const PipeEnd& in, const PipeEnd& out) {
-  RestartedRouter router(config, start.random);
+  RestartedRouter router(config, start.seed);
   if (!router.Start(endpoints, start).ok() || !out.Put(router.AwaitAnswers())) return 1;
   std::vector<SourceCount> counts(endpoints.size());
   for (RouterCommand command{}; in.Get(command, kCommandPatienceMs);) {

@@ -24,14 +24,14 @@ enum class RouterCommand : uint8_t {
 
 // How a router of the benchmark starts.
 struct RouterStart {
-  bool saves = false;   // true: the router saves its state, and restores it at the start
-  int peer_port = 0;    // of the admin listener of the router to join; 0: no router to join
-  uint64_t random = 0;  // seeds the choice of prompts
+  bool saves = false;  // true: the router saves its state, and restores it at the start
+  int peer_port = 0;   // of the admin listener of the router to join; 0: no router to join
+  uint64_t seed = 0;   // of the choice of prompts
 };
 
 struct RouterStarted {
-  double serves = 0;      // SteadyNow() when the service had started, with all restored blocks
-  double answers = 0;     // SteadyNow() when the router answered exactly for all sources; 0: never
+  double serves_at = 0;   // SteadyNow() when the service had started, with all restored blocks
+  double answers_at = 0;  // SteadyNow() when the router answered exactly for all sources; 0: never
   uint64_t restored = 0;  // number of workers whose state was restored
   int64_t join_bytes = 0;
   double join_seconds = 0;  // see PeerJoinReport

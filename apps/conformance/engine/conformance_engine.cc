@@ -34,12 +34,12 @@ Status CheckFile(const std::string& path, ConformanceReport& report) {
     config.cache.max_in_flight_tokens *= 2;
 
   bool differs = false;
-  auto replay = ScenarioReplay::Create(config, [&](bool equal, const std::string& what) {
+  auto replay = ScenarioReplay::Create(config, [&](bool equal, const std::string& difference) {
     ++report.compared;
     if (equal) {
       ++report.equal;
     } else if (!std::exchange(differs, true)) {
-      report.first_differences.push_back(path + ": " + what);
+      report.first_differences.push_back(path + ": " + difference);
     }
   });
   if (!replay.ok()) {

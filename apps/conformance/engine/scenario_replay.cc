@@ -70,20 +70,20 @@ Result<ScenarioReplay> ScenarioReplay::Create(const ScenarioConfig& config, Chec
   return ScenarioReplay(config, std::move(cache).value(), std::move(check));
 }
 
-void ScenarioReplay::Expect(int64_t ours, int64_t recorded, const std::string& what) {
-  check_(ours == recorded, where_ + ": " + what + " is " + std::to_string(ours) + ", recorded " +
+void ScenarioReplay::Expect(int64_t ours, int64_t recorded, const std::string& name) {
+  check_(ours == recorded, where_ + ": " + name + " is " + std::to_string(ours) + ", recorded " +
                                std::to_string(recorded));
 }
 
 void ScenarioReplay::ExpectBlocks(const BlockLists& ours, const BlockLists& recorded,
-                                  const std::string& what) {
+                                  const std::string& name) {
   if (ours == recorded) return check_(true, {});
   for (size_t i = 0; i < ours.size() && i < recorded.size(); ++i) {
     if (ours[i] == recorded[i]) continue;
-    return check_(false, where_ + ": " + what + " of group " + std::to_string(i) + " are " +
+    return check_(false, where_ + ": " + name + " of group " + std::to_string(i) + " are " +
                              ListText(ours[i]) + ", recorded " + ListText(recorded[i]));
   }
-  check_(false, where_ + ": " + what + ": the number of groups differs");
+  check_(false, where_ + ": " + name + ": the number of groups differs");
 }
 
 CacheRequest ScenarioReplay::MakeRequest(const std::string& id, const ScenarioPrompt& prompt) {
@@ -111,22 +111,22 @@ CacheRequest ScenarioReplay::MakeRequest(const std::string& id, const ScenarioPr
   return request;
 }
 
-CacheRequest& ScenarioReplay::Known(const std::string& id) {
-  const auto [found, added] = requests_.try_emplace(id);
-  if (!added) return found->second;
+CacheRequest& ScenarioReplay::RequestOf(const std::string& id) {
+  const auto [it, added] = requests_.try_emplace(id);
+  if (!added) return it->second;
   check_(false, where_ + ": request " + id + " was never added");
   diverged_ = true;
-  found->second.id = id;
-  return found->second;
+  it->second.id = id;
+  return it->second;
 }
 
 void ScenarioReplay::RunLookup(const ScenarioOp& op) {
   PrefixHit& hit = lookups_[op.request];
-  hit = cache_->GetComputedBlocks(Known(op.request));
+  hit = cache_->GetComputedBlocks(RequestOf(op.request));
   Expect(hit.tokens, op.hit, "hit");
   ExpectBlocks(hit.blocks, op.blocks, "hit blocks");
   CheckBoundary(hit, op.boundary);
-  Known(op.request).shared_prefix_boundary = op.boundary;
+  RequestOf(op.request).shared_prefix_boundary = op.boundary;
 }
 
 void ScenarioReplay::RunAlloc(const ScenarioOp& op) {
@@ -137,11 +137,11 @@ void ScenarioReplay::RunAlloc(const ScenarioOp& op) {
   args.in_flight_tokens = op.in_flight;
   args.full_sequence_must_fit = op.full_fit;
   const bool waiting = running_.count(op.request) == 0;
-  Expect(scheduler_.NewTokens(Known(op.request), op, waiting), op.new_tokens, "new tokens");
+  Expect(scheduler_.NewTokens(RequestOf(op.request), op, waiting), op.new_tokens, "new tokens");
   args.apply_watermark = waiting && !running_.empty();
   if (waiting) args.hit = &lookups_[op.request];
   BlockLists blocks;
-  const bool ok = cache_->AllocateSlots(Known(op.request), args, &blocks);
+  const bool ok = cache_->AllocateSlots(RequestOf(op.request), args, &blocks);
   Expect(ok ? 1 : 0, op.ok ? 1 : 0, "ok");
   if (ok) running_.insert(op.request);
   diverged_ |= ok != op.ok;
@@ -173,13 +173,13 @@ void ScenarioReplay::RunOp(const ScenarioOp& op) {
     case OpKind::kCowRelease:
       return RunCopyRelease(op);
     case OpKind::kOutput:
-      for (const auto& [request, token] : op.sampled) Known(request).tokens.push_back(token);
+      for (const auto& [request, token] : op.sampled) RequestOf(request).tokens.push_back(token);
       return scheduler_.OnOutput(op);
     case OpKind::kCache:
-      return cache_->CacheBlocks(Known(op.request), op.computed);
+      return cache_->CacheBlocks(RequestOf(op.request), op.computed);
     case OpKind::kFree:
       running_.erase(op.request);
-      return cache_->Free(Known(op.request));
+      return cache_->Free(RequestOf(op.request));
     case OpKind::kAbort:
     case OpKind::kAdvance:
     case OpKind::kRollback:  // the next alloc contains the number of computed tokens

@@ -20,8 +20,9 @@ namespace kvcast::tools {
 
 class ScenarioReplay {
  public:
-  // Called with the result of every check. If the check failed, `what` describes the difference.
-  using Check = std::function<void(bool equal, const std::string& what)>;
+  // Called with the result of every check. If the check failed, `difference` describes the
+  // difference.
+  using Check = std::function<void(bool equal, const std::string& difference)>;
 
   static Result<ScenarioReplay> Create(const ScenarioConfig& config, Check check);
 
@@ -37,7 +38,8 @@ class ScenarioReplay {
         scheduler_(config, cache_->config()) {}
 
   void RunOp(const ScenarioOp& op);
-  CacheRequest& Known(const std::string& id);
+  // Returns the request. If it was never added, reports a difference and adds an empty request.
+  CacheRequest& RequestOf(const std::string& id);
   void RunLookup(const ScenarioOp& op);
   void RunAlloc(const ScenarioOp& op);
   void RunCopyRelease(const ScenarioOp& op);
@@ -46,8 +48,8 @@ class ScenarioReplay {
   void CheckBoundary(const PrefixHit& hit, int64_t recorded);
   void CheckEvents(const ScenarioStep& step);
   void CheckPayload(const ScenarioStep& step);
-  void Expect(int64_t ours, int64_t recorded, const std::string& what);
-  void ExpectBlocks(const BlockLists& ours, const BlockLists& recorded, const std::string& what);
+  void Expect(int64_t ours, int64_t recorded, const std::string& name);
+  void ExpectBlocks(const BlockLists& ours, const BlockLists& recorded, const std::string& name);
   CacheRequest MakeRequest(const std::string& id, const ScenarioPrompt& prompt);
 
   ScenarioConfig config_;

@@ -8,29 +8,29 @@ void FramesTally::AddDifference(const std::string& line) {
   report_.first_differences.push_back(path_ + ": " + record_ + ": " + line);
 }
 
-void FramesTally::Check(bool equal, const std::string& what) {
+void FramesTally::Check(bool equal, const std::string& difference) {
   ++report_.compared;
   if (equal) {
     ++report_.equal;
   } else {
-    AddDifference(what);
+    AddDifference(difference);
   }
 }
 
 void FramesTally::CheckEqual(const std::string& ours, const std::string& recorded,
-                             const std::string& what) {
-  Check(ours == recorded, what + " is " + ours + ", recorded " + recorded);
+                             const std::string& name) {
+  Check(ours == recorded, name + " is " + ours + ", recorded " + recorded);
 }
 
 void FramesTally::CheckFrames(const Result<FrameList>& ours, const FrameList& recorded,
-                              const std::string& what) {
-  if (ours.ok()) return CheckEqual(Hex(*ours), Hex(recorded), what);
-  Check(false, what + ": " + ours.status().message() + ", recorded " + Hex(recorded));
+                              const std::string& name) {
+  if (ours.ok()) return CheckEqual(Hex(*ours), Hex(recorded), name);
+  Check(false, name + ": " + ours.status().message() + ", recorded " + Hex(recorded));
 }
 
-void FramesTally::Unsupported(const std::string& what) {
+void FramesTally::Unsupported(const std::string& record) {
   ++report_.unsupported;
-  AddDifference(what + " is not supported");
+  AddDifference(record + " is not supported");
 }
 
 Result<RecordedPublisher> RecordedPublisher::Start(PublisherConfig config) {

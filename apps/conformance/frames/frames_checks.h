@@ -19,11 +19,11 @@ class FramesTally {
       : path_(std::move(path)), report_(report) {}
 
   void set_record(std::string name) { record_ = std::move(name); }
-  void Check(bool equal, const std::string& what);
-  void CheckEqual(const std::string& ours, const std::string& recorded, const std::string& what);
+  void Check(bool equal, const std::string& difference);
+  void CheckEqual(const std::string& ours, const std::string& recorded, const std::string& name);
   void CheckFrames(const Result<FrameList>& ours, const FrameList& recorded,
-                   const std::string& what);
-  void Unsupported(const std::string& what);
+                   const std::string& name);
+  void Unsupported(const std::string& record);
 
  private:
   void AddDifference(const std::string& line);

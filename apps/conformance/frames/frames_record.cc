@@ -11,7 +11,7 @@ using nlohmann::json;
 
 // Thrown and caught only in this file, like the JSON library's errors.
 struct BadRecord {
-  std::string why;
+  std::string problem;
 };
 
 int HexDigit(char c) {
@@ -49,7 +49,7 @@ std::vector<FrameList> ParseMessages(const json& list) {
 
 ReplayExchange ParseExchange(const json& object) {
   ReplayExchange exchange;
-  exchange.what = object.value("what", "replay");
+  exchange.name = object.value("what", "replay");
   exchange.socket = object.at("socket").get<std::string>();
   exchange.request = ParseFrames(object.at("request_frames_sent_by_client"));
   exchange.replies = ParseMessages(object.at("replies"));
@@ -117,7 +117,7 @@ Result<FramesFile> ParseFramesFile(std::string_view text) {
   } catch (const json::exception& error) {
     return Status(StatusCode::kMalformed, error.what());
   } catch (const BadRecord& error) {
-    return Status(StatusCode::kMalformed, error.why);
+    return Status(StatusCode::kMalformed, error.problem);
   }
 }
 

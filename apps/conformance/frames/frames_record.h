@@ -17,7 +17,7 @@ using FrameList = std::vector<std::string>;
 
 // One replay request and all its replies, as the client received them.
 struct ReplayExchange {
-  std::string what;
+  std::string name;
   std::string socket;  // "DEALER", "REQ"
   FrameList request;
   std::vector<FrameList> replies;

@@ -67,10 +67,10 @@ FrameList EndMarker(ReplayLayout layout) {
 
 // Requests are answered in order. One more request gets only the end marker, which proves that no
 // other reply was sent before.
-void CheckNothingMore(ReplayClient& client, ReplayLayout layout, const std::string& what,
+void CheckNothingMore(ReplayClient& client, ReplayLayout layout, const std::string& name,
                       FramesTally& tally) {
   client.Send({"", std::string(8, '\xff')});
-  tally.CheckFrames(client.Receive(), EndMarker(layout), what + ": next request");
+  tally.CheckFrames(client.Receive(), EndMarker(layout), name + ": next request");
 }
 
 Status CheckExchange(const ReplayExchange& exchange, ReplayLayout layout,
@@ -84,10 +84,10 @@ Status CheckExchange(const ReplayExchange& exchange, ReplayLayout layout,
   client->Send(exchange.request);
   for (size_t i = 0; i < exchange.replies.size(); ++i) {
     tally.CheckFrames(client->Receive(), exchange.replies[i],
-                      exchange.what + ": reply " + std::to_string(i));
+                      exchange.name + ": reply " + std::to_string(i));
   }
   // A REQ socket receives one reply and drops the other replies.
-  if (exchange.socket == "DEALER") CheckNothingMore(*client, layout, exchange.what, tally);
+  if (exchange.socket == "DEALER") CheckNothingMore(*client, layout, exchange.name, tally);
   return Status();
 }
 

@@ -126,7 +126,7 @@ void CheckJoin(const FramesRecording& recording, size_t joined, const ReplayExch
   }
   tally.CheckEqual(
       Join(run.deliveries()), Join(expected),
-      "deliveries after joining at message " + std::to_string(joined) + " with " + exchange.what);
+      "deliveries after joining at message " + std::to_string(joined) + " with " + exchange.name);
 }
 
 bool IsOneEpoch(const FramesRecording& recording) {

@@ -22,8 +22,8 @@ constexpr uint8_t kLong = 2;
 constexpr uint8_t kCommand = 4;
 constexpr size_t kGreetingBytes = 64;
 
-Status Unavailable(const std::string& what) {
-  return Status(StatusCode::kUnavailable, what + ": " + std::strerror(errno));
+Status Unavailable(const std::string& operation) {
+  return Status(StatusCode::kUnavailable, operation + ": " + std::strerror(errno));
 }
 
 std::string BigEndian(uint64_t value, int bytes) {

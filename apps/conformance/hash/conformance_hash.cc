@@ -42,23 +42,23 @@ class FileChecks {
 
   void set_record(std::string name) { record_ = std::move(name); }
 
-  void Check(bool equal, const std::string& what, std::string_view detail = {}) {
+  void Check(bool equal, const std::string& name, std::string_view detail = {}) {
     ++report_.compared;
     if (equal) {
       ++report_.equal;
       return;
     }
     if (std::exchange(differs_, true)) return;
-    report_.first_differences.push_back(path_ + ": " + record_ + ": " + what + std::string(detail));
+    report_.first_differences.push_back(path_ + ": " + record_ + ": " + name + std::string(detail));
   }
-  void CheckBytes(std::string_view ours, std::string_view recorded, const std::string& what) {
-    if (ours == recorded) return Check(true, what);
-    Check(false, what, " is " + Hex(ours) + ", recorded " + Hex(recorded));
+  void CheckBytes(std::string_view ours, std::string_view recorded, const std::string& name) {
+    if (ours == recorded) return Check(true, name);
+    Check(false, name, " is " + Hex(ours) + ", recorded " + Hex(recorded));
   }
   // Checks that the recorded list has one entry per block.
-  bool CheckCount(size_t ours, size_t recorded, const std::string& what) {
+  bool CheckCount(size_t ours, size_t recorded, const std::string& name) {
     if (ours == recorded) return true;
-    Check(false, what,
+    Check(false, name,
           ": " + std::to_string(ours) + " entries, recorded " + std::to_string(recorded));
     return false;
   }
@@ -71,8 +71,8 @@ class FileChecks {
   bool differs_ = false;
 };
 
-std::string Block(size_t index, std::string_view what) {
-  return "block " + std::to_string(index) + ": " + std::string(what);
+std::string Block(size_t index, std::string_view name) {
+  return "block " + std::to_string(index) + ": " + std::string(name);
 }
 
 // True: the engine may have drawn NONE_HASH at random. NONE_HASH then cannot be computed, and is
@@ -134,16 +134,16 @@ void CheckDigests(const HashRecord& record, std::span<const Digest> chain, FileC
 
 void CheckExtraKeys(const HashRecord& record, const ChainForm& form, size_t blocks,
                     const std::optional<std::vector<ExtraKeys>>& recorded, const std::string& field,
-                    const std::string& what, FileChecks& checks) {
+                    const std::string& name, FileChecks& checks) {
   if (!recorded || !checks.CheckCount(blocks, recorded->size(), field)) return;
   for (size_t i = 0; i < blocks; ++i) {
     const int64_t begin = static_cast<int64_t>(i) * record.block_size;
     const ExtraKeys keys = ExtraKeysFor(record.inputs, begin, begin + record.block_size, form);
-    checks.Check(keys == (*recorded)[i], Block(i, what), " differ");
+    checks.Check(keys == (*recorded)[i], Block(i, name), " differ");
   }
 }
 
-std::span<const TokenId> TokensBehind(const HashRecord& record, size_t block) {
+std::span<const TokenId> TokensAfter(const HashRecord& record, size_t block) {
   const size_t end = (block + 1) * static_cast<size_t>(record.block_size);
   return std::span(record.tokens).subspan(end, static_cast<size_t>(record.form.lookahead));
 }
@@ -152,7 +152,7 @@ void CheckLookahead(const HashRecord& record, size_t blocks, FileChecks& checks)
   const auto& recorded = record.lookahead_token_ids;
   if (!recorded || !checks.CheckCount(blocks, recorded->size(), "lookahead_token_ids")) return;
   for (size_t i = 0; i < blocks; ++i) {
-    checks.Check(std::ranges::equal(TokensBehind(record, i), (*recorded)[i]),
+    checks.Check(std::ranges::equal(TokensAfter(record, i), (*recorded)[i]),
                  Block(i, "lookahead tokens"), " differ");
   }
 }
@@ -172,7 +172,7 @@ void CheckPreimages(const HashRecord& record, std::span<const Digest> chain, Blo
     const std::string preimage =
         hasher.Preimage(i == 0 ? nullptr : &chain[i - 1],
                         std::span(record.tokens).subspan(i * hash_block_size, hash_block_size),
-                        keys.keys, keys.object_tags, {form.extra_keys, TokensBehind(record, i)});
+                        keys.keys, keys.object_tags, {form.extra_keys, TokensAfter(record, i)});
     checks.CheckBytes(preimage, (*record.preimages)[i], Block(i, "preimage"));
   }
 }

@@ -21,8 +21,8 @@ class FieldReader {
   explicit FieldReader(const Json& record) : record_(record) {}
 
   const std::string& failure() const { return failure_; }
-  void Fail(std::string_view field, std::string_view why) {
-    if (failure_.empty()) failure_ = std::string(field) + ": " + std::string(why);
+  void Fail(std::string_view field, std::string_view problem) {
+    if (failure_.empty()) failure_ = std::string(field) + ": " + std::string(problem);
   }
   // nullptr: the field is absent or null.
   const Json* Find(const char* field) const {

@@ -6,9 +6,9 @@
 namespace kvcast::tools {
 
 void OffloadChecks::Expect(const nlohmann::json& ours, const nlohmann::json& recorded,
-                           const std::string& what) {
+                           const std::string& name) {
   const bool equal = ours == recorded;
-  Check(equal, equal ? what : what + " is " + ours.dump() + ", recorded " + recorded.dump());
+  Check(equal, equal ? name : name + " is " + ours.dump() + ", recorded " + recorded.dump());
 }
 
 }  // namespace kvcast::tools

@@ -18,16 +18,16 @@ class OffloadChecks {
   // Sets the line of the file to which the next checks belong.
   void set_line(size_t line) { line_ = line; }
 
-  void Check(bool equal, const std::string& what) {
+  void Check(bool equal, const std::string& difference) {
     ++report_.compared;
     if (equal) {
       ++report_.equal;
     } else if (!std::exchange(differs_, true)) {
-      report_.first_differences.push_back(path_ + ":" + std::to_string(line_) + ": " + what);
+      report_.first_differences.push_back(path_ + ":" + std::to_string(line_) + ": " + difference);
     }
   }
   // Compares as JSON values. A difference is reported with both values.
-  void Expect(const nlohmann::json& ours, const nlohmann::json& recorded, const std::string& what);
+  void Expect(const nlohmann::json& ours, const nlohmann::json& recorded, const std::string& name);
   void Unsupported() { ++report_.unsupported; }
 
  private:

@@ -156,13 +156,13 @@ class EventReplay {
         if (!array_ && events_[i].at("group_idx") != key.group.value) continue;
         const Json& hashes = events_[i].at("block_hashes");
         offload::ChunkRecord record;
-        size_t at = used[i - begin];
-        while (at < hashes.size() && !found) {
-          found = ToEventHash(ParseDigest(hashes[at]), hash_form()) == own;
-          record.hashes.push_back(ParseDigest(hashes[at++]));
+        size_t next = used[i - begin];
+        while (next < hashes.size() && !found) {
+          found = ToEventHash(ParseDigest(hashes[next]), hash_form()) == own;
+          record.hashes.push_back(ParseDigest(hashes[next++]));
         }
         if (!found) continue;
-        used[i - begin] = at;
+        used[i - begin] = next;
         if (record.hashes.size() > 1) writer_.Describe(key, std::move(record));
       }
       if (!found) return;

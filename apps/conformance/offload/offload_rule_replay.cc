@@ -126,7 +126,7 @@ void RunOffloadRule(const Json& record, OffloadChecks& checks) {
     checks.Expect(filter.allows_all(), record.at("is_all"), rule);
     checks.Expect(Allowed(filter, record.at("allows")), record.at("allows"), rule);
   } else if (rule == "offload_key") {
-    checks.Check(IsKey(record), rule);
+    checks.Check(IsKey(record), rule + " differs");
   } else if (rule == "derived_config") {
     const auto layout = OffloadLayout::Derive(AsInVllm(ParseLayoutConfig(record)));
     checks.Expect(layout.ok() ? LayoutJson(*layout) : Json(layout.status().ToString()),

@@ -248,7 +248,7 @@ void SimpleOffloadReplay::BuildStep(const Json& op) {
 
 void SimpleOffloadReplay::Complete(const Json& op, const Ordered& ordered) {
   for (const std::string id : op.at("finished_recving")) {
-    checks_.Check(offload_->CompleteLoad(id).ok(), "load of " + id);
+    checks_.Check(offload_->CompleteLoad(id).ok(), "load of " + id + " is not in progress");
   }
   for (const auto& [event, workers] : ordered.at("store_events").items()) {
     checks_.Check(offload_->CompleteStore(std::stoll(event), workers.get<int64_t>()).ok(),

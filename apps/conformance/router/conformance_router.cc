@@ -29,12 +29,12 @@ class Tally {
  public:
   explicit Tally(ConformanceReport& report) : report_(report) {}
 
-  void Check(const Scenario& file, bool equal, const std::string& what) {
+  void Check(const Scenario& file, bool equal, const std::string& difference) {
     ++report_.compared;
     if (equal) {
       ++report_.equal;
     } else if (std::exchange(differing_, &file) != &file) {
-      report_.first_differences.push_back(file.path + ": " + what);
+      report_.first_differences.push_back(file.path + ": " + difference);
     }
   }
 
@@ -118,12 +118,12 @@ class RouterRun {
     for (const std::string& file : files) {
       auto scenario = ReadScenario(file);
       if (!scenario.ok()) return scenario.status();
-      if (Status status = Take(std::move(scenario).value()); !status.ok()) return status;
+      if (Status status = RunScenario(std::move(scenario).value()); !status.ok()) return status;
       ++report_.files;
     }
     if (Status status = ReplayWaiting(); !status.ok()) return status;
-    if (served_.probes > 0) {
-      report_.exactness = ExactFiguresOf(served_, service_);
+    if (all_figures_.probes > 0) {
+      report_.exactness = ExactFiguresOf(all_figures_, service_);
       report_.exactness->joined_not_equal = joined_not_equal_;
       report_.exactness->only_exact_counts |= joins_ > 0;
     }
@@ -135,7 +135,7 @@ class RouterRun {
   }
 
  private:
-  Status Take(Scenario scenario) {
+  Status RunScenario(Scenario scenario) {
     if (feed_ == Feed::kInterleaved) {
       waiting_.push_back(std::move(scenario));
       return Status();
@@ -145,8 +145,8 @@ class RouterRun {
       const Status status =
           joins_ > 0 ? JoinLate(scenario, tally) : Serve(scenario, service_, tally);
       if (!status.ok()) return {status.code(), scenario.path + ": " + status.message()};
-      report_.notes.push_back(NoteOf(scenario, of_file_));
-      served_.Add(std::exchange(of_file_, {}));
+      report_.notes.push_back(NoteOf(scenario, file_figures_));
+      all_figures_.Add(std::exchange(file_figures_, {}));
     }
     if (feed_ != Feed::kDecoded && policies_.size() > 1) {
       Status status = PassOverWire(scenario, feed_ == Feed::kRecorded);
@@ -154,8 +154,8 @@ class RouterRun {
     }
     for (size_t i = 0; i < policies_.size(); ++i) {
       if (policies_[i] == Policy::kExact) continue;
-      const auto check = [&](bool equal, const std::string& what) {
-        if (i == 0) tally.Check(scenario, equal, what);
+      const auto check = [&](bool equal, const std::string& difference) {
+        if (i == 0) tally.Check(scenario, equal, difference);
       };
       const Status status = ReplayAlone(scenario, policies_[i], check, errors_[i]);
       if (!status.ok()) return {status.code(), scenario.path + ": " + status.message()};
@@ -164,13 +164,14 @@ class RouterRun {
   }
 
   Status Serve(const Scenario& scenario, const ServiceReplayOptions& options, Tally& tally) {
-    auto replay = ServiceReplay::Create(
-        scenario, options,
-        [&](bool equal, const std::string& what) { tally.Check(scenario, equal, what); });
+    auto replay =
+        ServiceReplay::Create(scenario, options, [&](bool equal, const std::string& difference) {
+          tally.Check(scenario, equal, difference);
+        });
     const Status status = replay.ok() ? (*replay)->Run() : replay.status();
     if (!status.ok()) return status;
     const ServiceFigures& figures = (*replay)->figures();
-    of_file_.Add(figures);
+    file_figures_.Add(figures);
     errors_[0].probes += figures.probes;
     errors_[0].exact += figures.equal;
     // A snapshot does not supply the properties that are not configured. Without these properties,
@@ -183,10 +184,10 @@ class RouterRun {
 
   Status JoinLate(const Scenario& scenario, Tally& tally) {
     if (scenario.steps.size() < 2) return Status();
-    std::uniform_int_distribution<size_t> any(1, scenario.steps.size() - 1);
+    std::uniform_int_distribution<size_t> random_step(1, scenario.steps.size() - 1);
     for (uint64_t i = 0; i < joins_; ++i) {
       ServiceReplayOptions options = service_;
-      options.join_at = any(random_);
+      options.join_at = random_step(random_);
       for (const bool snapshot : {false, true}) {
         options.snapshot = snapshot;
         const Status status = Serve(scenario, options, tally);
@@ -199,8 +200,8 @@ class RouterRun {
   Status ReplayWaiting() {
     if (waiting_.empty()) return Status();
     std::vector<Tally> tallies(waiting_.size(), Tally(report_));
-    const auto check = [&](const Scenario& file, bool equal, const std::string& what) {
-      tallies[static_cast<size_t>(&file - waiting_.data())].Check(file, equal, what);
+    const auto check = [&](const Scenario& file, bool equal, const std::string& difference) {
+      tallies[static_cast<size_t>(&file - waiting_.data())].Check(file, equal, difference);
     };
     return ReplayInterleaved(waiting_, seed_, check, errors_[0]);
   }
@@ -213,8 +214,8 @@ class RouterRun {
   std::mt19937_64 random_;
   ConformanceReport& report_;
   std::vector<PromiseError> errors_;  // by policy
-  ServiceFigures of_file_;            // exact policy, current file
-  ServiceFigures served_;             // exact policy, all files
+  ServiceFigures file_figures_;       // exact policy, current file
+  ServiceFigures all_figures_;        // exact policy, all files
   uint64_t joined_not_equal_ = 0;
   std::vector<Scenario> waiting_;  // for the interleaved run
 };

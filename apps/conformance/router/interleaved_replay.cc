@@ -21,9 +21,9 @@ struct Fleet {
 // One worker of the fleet.
 class FleetMember : public PolicyIndex {
  public:
-  using CrossTalk = std::function<void(const std::string& difference)>;
-  FleetMember(Fleet& fleet, size_t self, CrossTalk compared)
-      : fleet_(fleet), self_(self), compared_(std::move(compared)) {}
+  using ReportDifference = std::function<void(const std::string& difference)>;
+  FleetMember(Fleet& fleet, size_t self, ReportDifference report)
+      : fleet_(fleet), self_(self), report_(std::move(report)) {}
 
   std::vector<size_t> Apply(const EventBatch& batch) override {
     fleet_.alone[self_]->Apply(batch);
@@ -38,7 +38,7 @@ class FleetMember : public PolicyIndex {
  private:
   Fleet& fleet_;
   size_t self_;
-  CrossTalk compared_;  // called once per probe; empty text: no difference
+  ReportDifference report_;  // called once per probe; empty text: no difference
 };
 
 Promise FleetMember::Match(std::span<const BlockHash> chain, int64_t hash_block_size,
@@ -56,7 +56,7 @@ Promise FleetMember::Match(std::span<const BlockHash> chain, int64_t hash_block_
                  std::to_string(together[worker].tokens) + " among others, " +
                  std::to_string(lone) + " alone";
   }
-  compared_(difference);
+  report_(difference);
   return together[self_];
 }
 
@@ -80,7 +80,7 @@ Result<Run> StartRun(Fleet& fleet, const Scenario& scenario, const FileCheck& ch
   });
   auto replay = RouterReplay::Create(
       scenario.config, std::move(member),
-      [&](bool equal, const std::string& what) { check(scenario, equal, what); });
+      [&](bool equal, const std::string& difference) { check(scenario, equal, difference); });
   if (!replay.ok()) return replay.status();
   return Run{&scenario, std::move(replay).value()};
 }

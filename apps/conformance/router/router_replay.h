@@ -36,8 +36,9 @@ struct PromiseError {
 
 class RouterReplay {
  public:
-  // Called with the result of every check. If the check failed, `what` describes the difference.
-  using Check = std::function<void(bool equal, const std::string& what)>;
+  // Called with the result of every check. If the check failed, `difference` describes the
+  // difference.
+  using Check = std::function<void(bool equal, const std::string& difference)>;
 
   // `registration`: the configured properties of the engine. The hash block size is taken from
   // `config`.

@@ -68,12 +68,12 @@ void CheckKinds(const RecordedStream& stream, const SchemeOutcome& outcome,
   const ChainForm& form = stream.config.chain_form;
   const SchemeVerdict& verdict = outcome.verdict;
   const bool ahead = form.lookahead > 0;
-  const KeyKind without = ahead ? KeyKind::kLookahead : KeyKind::kPlain;
-  const KeyKind never = ahead ? KeyKind::kPlain : KeyKind::kLookahead;
-  check(verdict.of(without).proof == KeyProof::kProven, KindInWords(verdict, without));
-  check(verdict.of(never).proof == KeyProof::kUnproven, KindInWords(verdict, never));
+  const KeyKind used = ahead ? KeyKind::kLookahead : KeyKind::kPlain;
+  const KeyKind unused = ahead ? KeyKind::kPlain : KeyKind::kLookahead;
+  check(verdict.of(used).proof == KeyProof::kProven, KindInWords(verdict, used));
+  check(verdict.of(unused).proof == KeyProof::kUnproven, KindInWords(verdict, unused));
   check(verdict.lookahead == form.lookahead, "lookahead " + std::to_string(verdict.lookahead));
-  const KeyProof keyed =
+  const KeyProof true_proof =
       form.extra_keys == ExtraKeyScheme::kBare ? KeyProof::kBare : KeyProof::kTagged;
   for (const KeyKind kind :
        {KeyKind::kSalt, KeyKind::kLora, KeyKind::kImages, KeyKind::kEmbeddings}) {
@@ -81,7 +81,7 @@ void CheckKinds(const RecordedStream& stream, const SchemeOutcome& outcome,
     // If a name has two paths, one path proves the key, and the other path contradicts the key.
     const bool may_miss = kind == KeyKind::kLora && !stream.other_paths.empty();
     const KeyProof proof = verdict.of(kind).proof;
-    const bool right = proof == keyed || (may_miss && proof == KeyProof::kRefuted);
+    const bool right = proof == true_proof || (may_miss && proof == KeyProof::kRefuted);
     const bool seen = MayHave(stream, kind);
     check(seen ? right || proof == KeyProof::kUnproven : proof == KeyProof::kUnproven,
           KindInWords(verdict, kind));
@@ -202,17 +202,17 @@ std::string CheckScheme(const RecordedStream& stream, const SchemeDetectorConfig
   check(unknown.state == SchemeState::kTokenMode, "without its seed: " + InWords(unknown));
 
   uint64_t latest = 0;
-  for (const auto& [what, config] : WrongRegistrations(truth, candidates)) {
+  for (const auto& [property, config] : WrongRegistrations(truth, candidates)) {
     const SchemeOutcome wrong = ReplayScheme(stream, config);
     const bool reported = wrong.mismatch_after > 0 && wrong.mismatch_after <= kStoresToReport &&
                           wrong.verdict.state == SchemeState::kMismatch;
     check(reported && IsTruth(wrong.verdict.scheme, truth),
-          "registered with a wrong " + what + ": " + InWords(wrong.verdict));
+          "registered with a wrong " + property + ": " + InWords(wrong.verdict));
     latest = std::max(latest, wrong.mismatch_after);
   }
-  WrongRegistration lost = {"seed", Without(candidates, truth.none_hash)};
-  lost.config.none_hash = Decoy(0xdc);
-  const SchemeOutcome wrong = ReplayScheme(stream, lost.config);
+  WrongRegistration unknown_seed = {"seed", Without(candidates, truth.none_hash)};
+  unknown_seed.config.none_hash = Decoy(0xdc);
+  const SchemeOutcome wrong = ReplayScheme(stream, unknown_seed.config);
   check(wrong.mismatch_after > 0 && wrong.mismatch_after <= kStoresToReport,
         "registered with a wrong seed, the right seed unknown: " + InWords(wrong.verdict));
   latest = std::max(latest, wrong.mismatch_after);
@@ -237,12 +237,12 @@ Status RunSchemeConformance(const std::vector<std::string>& paths, ConformanceRe
   for (const RecordedStream& stream : streams) {
     bool differs = false;
     report.notes.push_back(
-        CheckScheme(stream, candidates, [&](bool equal, const std::string& what) {
+        CheckScheme(stream, candidates, [&](bool equal, const std::string& difference) {
           ++report.compared;
           if (equal) {
             ++report.equal;
           } else if (!std::exchange(differs, true)) {
-            report.first_differences.push_back(stream.path + ": " + what);
+            report.first_differences.push_back(stream.path + ": " + difference);
           }
         }));
     ++report.files;

@@ -36,7 +36,7 @@ SchemeOutcome ReplayScheme(const RecordedStream& stream, const SchemeDetectorCon
 
 // A registration with one wrong property.
 struct WrongRegistration {
-  std::string what;
+  std::string property;
   SchemeDetectorConfig config;
 };
 // Returns registrations with `candidates` and one wrong property: a wrong algorithm, a wrong seed,
@@ -58,7 +58,7 @@ inline constexpr uint64_t kStoresToReport = 16;
 // stores that have a key of this kind. Without the right seed, the verdict must be token mode.
 // Every wrong registration must be reported within kStoresToReport stores. The report must name the
 // right scheme if this scheme is among the candidates. Returns one line about the stream.
-using SchemeCheck = std::function<void(bool equal, const std::string& what)>;
+using SchemeCheck = std::function<void(bool equal, const std::string& difference)>;
 std::string CheckScheme(const RecordedStream& stream, const SchemeDetectorConfig& candidates,
                         const SchemeCheck& check);
 

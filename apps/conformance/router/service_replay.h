@@ -62,8 +62,9 @@ inline constexpr uint64_t kSettledHits = 20;
 
 class ServiceReplay {
  public:
-  // Called with the result of every check. If the check failed, `what` describes the difference.
-  using Check = std::function<void(bool equal, const std::string& what)>;
+  // Called with the result of every check. If the check failed, `difference` describes the
+  // difference.
+  using Check = std::function<void(bool equal, const std::string& difference)>;
 
   // `scenario` must outlive the result.
   static Result<std::unique_ptr<ServiceReplay>> Create(const Scenario& scenario,

@@ -27,8 +27,8 @@ Status ParseLine(std::string_view line, Scenario& scenario) {
   return Status();
 }
 
-Status MalformedLine(const std::string& path, size_t line, const Status& why) {
-  return {StatusCode::kMalformed, path + ":" + std::to_string(line) + ": " + why.message()};
+Status MalformedLine(const std::string& path, size_t line, const Status& error) {
+  return {StatusCode::kMalformed, path + ":" + std::to_string(line) + ": " + error.message()};
 }
 
 Status AddFolder(const std::string& folder, std::vector<std::string>& files) {

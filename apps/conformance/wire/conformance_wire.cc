@@ -25,12 +25,12 @@ class FileChecks {
 
   void set_record(std::string name) { record_ = std::move(name); }
   void Unsupported() { ++report_.unsupported; }
-  void Check(bool equal, const std::string& what) {
+  void Check(bool equal, const std::string& difference) {
     ++report_.compared;
     if (equal) {
       ++report_.equal;
     } else if (!std::exchange(differs_, true)) {
-      report_.first_differences.push_back(path_ + ": " + record_ + ": " + what);
+      report_.first_differences.push_back(path_ + ": " + record_ + ": " + difference);
     }
   }
 
@@ -43,16 +43,16 @@ class FileChecks {
 
 // Describes the first difference of two payloads, for people.
 std::string FirstDifference(std::span<const uint8_t> ours, std::span<const uint8_t> recorded) {
-  const auto [at, ignored] =
+  const auto [first, ignored] =
       std::mismatch(ours.begin(), ours.end(), recorded.begin(), recorded.end());
-  return " differs from byte " + std::to_string(at - ours.begin()) + " (" +
+  return " differs from byte " + std::to_string(first - ours.begin()) + " (" +
          std::to_string(ours.size()) + " bytes, recorded " + std::to_string(recorded.size()) + ")";
 }
 
 void CheckBytes(std::span<const uint8_t> ours, std::span<const uint8_t> recorded,
-                const std::string& what, FileChecks& checks) {
+                const std::string& name, FileChecks& checks) {
   const bool equal = std::equal(ours.begin(), ours.end(), recorded.begin(), recorded.end());
-  checks.Check(equal, equal ? what : what + FirstDifference(ours, recorded));
+  checks.Check(equal, equal ? name : name + FirstDifference(ours, recorded));
 }
 
 void CheckBatch(const WireRecord& record, const EventBatch& batch, FileChecks& checks) {

@@ -12,7 +12,7 @@ using json = nlohmann::ordered_json;  // metadata keeps the order of the wire
 
 // Thrown if a record does not have the expected form. ParseWireRecord catches the exception.
 struct BadRecord {
-  std::string why;
+  std::string problem;
 };
 
 int HexDigit(char c) {
@@ -220,7 +220,7 @@ Result<WireRecord> ParseWireRecord(std::string_view line) {
   } catch (const json::exception& error) {
     return Status(StatusCode::kMalformed, error.what());
   } catch (const BadRecord& bad) {
-    return Status(StatusCode::kMalformed, bad.why);
+    return Status(StatusCode::kMalformed, bad.problem);
   }
 }
 

@@ -97,8 +97,8 @@ struct KvCacheGroups {
 // Computes the groups of a model. The first rule that applies decides:
 //
 //   1  without the hybrid manager, unless rules 2 to 4 apply: windows and chunks become full
-//   attention,
-//      with the block size of the full-attention layers; the next rules apply to the result
+//      attention, with the block size of the full-attention layers; the next rules apply to the
+//      result
 //   2  no layers: no groups
 //   3  all layers have equal specs: one group
 //   4  all layers have one block size and need the same blocks, but the page sizes differ: one

@@ -51,9 +51,9 @@ struct HostLayout {
   // copy crosses the border of two regions. A multiple of slot_bytes; 0: one region.
   size_t region_bytes = 0;
 };
-// Returns the largest multiple of slot_bytes that is at most `most`, but at least slot_bytes.
+// Returns the largest multiple of slot_bytes that is at most `max_bytes`, but at least slot_bytes.
 // REQUIRES: slot_bytes > 0.
-size_t RegionBytes(size_t slot_bytes, size_t most);
+size_t RegionBytes(size_t slot_bytes, size_t max_bytes);
 // The regions, in order. The last region may be shorter.
 std::vector<std::span<std::byte>> Regions(const HostLayout& host);
 

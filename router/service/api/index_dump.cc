@@ -90,7 +90,7 @@ class IndexDump {
   using Scope = std::vector<std::shared_ptr<const FleetWorker>>;
 
   void Advance(std::string& piece) {
-    if (at_ < entries_.size()) return AppendEvent(piece);
+    if (next_entry_ < entries_.size()) return AppendEvent(piece);
     if (scope_ == scopes_.size()) {
       piece += scopes_.empty() ? "{}\n" : "}\n";
       ended_ = true;
@@ -122,7 +122,7 @@ class IndexDump {
       slices_ = 1 + residencies / entries_max_;
     }
     entries_.clear();
-    at_ = 0;
+    next_entry_ = 0;
     core_.index.ForEachResidency(
         worker->id, [this](Tier tier, uint8_t group, const BlockHash& hash, uint32_t copies) {
           if (slices_ > 1 && slicer_(hash) % slices_ != slice_) return;
@@ -143,7 +143,7 @@ class IndexDump {
   }
 
   void AppendEvent(std::string& piece) {
-    const auto group_tier = entries_[at_].group_tier();
+    const auto group_tier = entries_[next_entry_].group_tier();
     if (!std::exchange(first_event_, false)) piece += ',';
     piece += head_ + R"(,"medium":")" + TierName(group_tier.first) + R"(","group_idx":)";
     AppendNumber(group_tier.second, piece);
@@ -152,10 +152,11 @@ class IndexDump {
     piece += R"(,"dp_rank":)";
     AppendNumber(rank_, piece);
     piece += R"(,"data":{"stored":{"parent_hash":null,"blocks":[)";
-    const size_t end = std::min(entries_.size(), at_ + kBlocksPerEvent);
-    for (const size_t begin = at_; at_ < end && entries_[at_].group_tier() == group_tier; ++at_) {
-      if (at_ > begin) piece += ',';
-      AppendBlock(entries_[at_], piece);
+    const size_t end = std::min(entries_.size(), next_entry_ + kBlocksPerEvent);
+    for (const size_t begin = next_entry_;
+         next_entry_ < end && entries_[next_entry_].group_tier() == group_tier; ++next_entry_) {
+      if (next_entry_ > begin) piece += ',';
+      AppendBlock(entries_[next_entry_], piece);
     }
     piece += "]}}}}";
   }
@@ -171,7 +172,7 @@ class IndexDump {
   uint64_t slice_ = 0;  // next slice of the current worker
   uint64_t slices_ = 1;
   std::vector<Entry> entries_;  // of one slice, ordered by tier and group
-  size_t at_ = 0;               // position of the next entry
+  size_t next_entry_ = 0;       // position of the next entry
   std::string head_;            // the text at the start of each event of the worker
   int64_t rank_ = 0;
   uint64_t next_event_ = 0;

@@ -31,6 +31,7 @@ HttpReply DumpIndex(ServiceCore& core, const HttpRequest& request,
 
 // The instance id under which the Mooncake indexer API shows the worker.
 const std::string& InstanceOf(const WorkerRegistration& source);
+// The same id as JSON: a number if the source was registered with a number, otherwise a string.
 nlohmann::json InstanceJson(const WorkerRegistration& source);
 // Tokens per block: the registered block size; if no block size is registered, the hash block size
 // of the index. 0: not known yet.

@@ -14,10 +14,11 @@
 // All counts are tokens. "gpu" is the reusable prefix, which Mooncake's and Dynamo's indexers
 // cannot compute for a hybrid model. "cpu" is the prefix after loads from the CPU tier. "disk" is
 // the prefix after loads from the CPU and storage tiers. "scores" has the count "gpu" of each rank.
-// In "instances", each count is the maximum over the ranks of the instance. Each instance also has
-// "detail": the answer of POST /v1/query for each rank. "frequencies" is always empty. tenant_id is
-// another name for routing_group. A query may have block_size, which must be a positive integer and
-// has no effect.
+// In "instances", each count is the maximum over the ranks of the instance, and "longest_matched"
+// equals "disk". Each instance also has "dp": the count "gpu" of each rank, and "detail": the
+// answer of POST /v1/query for each rank. "frequencies" is always empty. tenant_id is another name
+// for routing_group. A query may have block_size, which must be a positive integer and has no
+// effect.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -28,7 +29,7 @@
 
 namespace kvcast::router {
 
-// `core` must outlive the routes.
+// The routes of the Mooncake indexer API. `core` must outlive the routes.
 std::vector<HttpRoute> FieldRoutes(ServiceCore& core);
 
 }  // namespace kvcast::router

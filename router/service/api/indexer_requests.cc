@@ -120,21 +120,21 @@ Result<WorkerSelection> ParseWorkerSelection(std::string_view body) {
 }
 
 Result<Query> ParseFieldQuery(std::string_view body, bool by_hash) {
-  const char* const prompt = by_hash ? "block_hashes" : "token_ids";
-  Result<Prompt> read =
-      by_hash ? TakePrompt(body, {.hashes = prompt}) : TakePrompt(body, {.tokens = prompt});
+  const char* const prompt_member = by_hash ? "block_hashes" : "token_ids";
+  Result<Prompt> read = by_hash ? TakePrompt(body, {.hashes = prompt_member})
+                                : TakePrompt(body, {.tokens = prompt_member});
   if (!read.ok()) return read.status();
-  Prompt taken = std::move(read).value();
-  const Result<Json> json = ParseObject(taken.taken() ? taken.rest : body, kFieldDepth);
+  Prompt prompt = std::move(read).value();
+  const Result<Json> json = ParseObject(prompt.taken() ? prompt.rest : body, kFieldDepth);
   if (!json.ok()) return json.status();
-  if (!json->contains(prompt)) return BadField(std::string(prompt) + ": required");
-  Query query = std::move(taken.query);
+  if (!json->contains(prompt_member)) return BadField(std::string(prompt_member) + ": required");
+  Query query = std::move(prompt.query);
   query.routing_group = "default";
   for (const auto& [name, value] : json->items()) {
     Status status;
     int64_t ignored = 0;
-    if (name == prompt && taken.taken()) continue;
-    if (name == prompt) {
+    if (name == prompt_member && prompt.taken()) continue;
+    if (name == prompt_member) {
       status = by_hash ? ReadQueryHashes(value, name, query) : ReadQueryTokens(value, name, query);
     } else if (name == "model_name") {
       status = ReadText(value, name, query.model);

@@ -53,7 +53,8 @@ void AddLoadRateFamilies(const std::vector<WorkerMetrics>& workers,
   MetricFamily reports{
       "kvcast_load_reports_total",
       "Reports about the worker's loads from a lower tier, by result, since the worker was "
-      "registered. The result is taken, or the reason why the router ignored the report.",
+      "registered. The result \"taken\" means that the router used the report. Every other result "
+      "is the reason why the router ignored the report.",
       MetricType::Counter,
       {}};
   ForEachTier(workers, [&](const TierLoadRate& tier, const Labels& labels) {

@@ -18,9 +18,9 @@ constexpr std::array kStreamMetrics = {
     WorkerMetric{
         "kvcast_source_apply_seconds_total",
         "Time in seconds to decode and apply the worker's batches, since the worker was "
-        "registered. During this time, the other workers of the same ingestion thread wait. "
-        "They do not wait for large batches and for slow sources, because another thread applies "
-        "these.",
+        "registered. The other workers of the same ingestion thread wait during this time, unless "
+        "another thread applies the batch. Another thread applies large batches and the batches of "
+        "slow sources.",
         kCounter, [](W w) { return static_cast<uint64_t>(w.wire.apply_ns); }, 1e-9},
     WorkerMetric{
         "kvcast_source_oversized_total",
@@ -187,9 +187,9 @@ constexpr std::array kEventMetrics = {
         "was registered. The hash-scheme detector tests a sample of the testable store events.",
         kCounter, [](W w) { return w.scheme.matched; }},
     WorkerMetric{"kvcast_source_scheme_mismatched_stores_total",
-                 "Tested store events whose block hashes match no known hash scheme, or match "
-                 "another scheme than the registered or previously detected scheme, since the "
-                 "worker was registered.",
+                 "Store events that the router tested for their hash scheme, with a mismatch: the "
+                 "hashes match no known scheme, or a scheme other than the registered or detected "
+                 "one, since the worker was registered.",
                  kCounter, [](W w) { return w.scheme.mismatched; }},
     WorkerMetric{"kvcast_source_scheme_inconclusive_stores_total",
                  "Tested store events that neither confirm nor contradict a hash scheme, since the "
@@ -222,8 +222,8 @@ constexpr std::array kEventMetrics = {
                  "known KV-cache groups, since the worker was registered.",
                  kCounter, [](W w) { return w.index.bad_events; }},
     WorkerMetric{"kvcast_index_unknown_kinds_total",
-                 "Events not indexed because the kind of their KV-cache group has no reuse rule, "
-                 "or because the registered group takes no part in prefix caching, since the "
+                 "Events not indexed because the router has no rule for the kind of their KV-cache "
+                 "group, or because the group is registered without prefix caching, since the "
                  "worker was registered.",
                  kCounter, [](W w) { return w.index.unknown_kinds; }},
     WorkerMetric{"kvcast_index_assumed_kinds_total",
@@ -259,8 +259,8 @@ constexpr std::array kLoadMetrics = {
 
 constexpr std::array kNamingMetrics = {
     WorkerMetric{"kvcast_unnamed_blocks",
-                 "Current number of index entries (tier, group, block hash) of the worker whose "
-                 "block content is not known.",
+                 "Current number of the worker's index entries (tier, group, block hash) with "
+                 "unknown block content.",
                  kGauge, [](W w) { return w.index.unnamed; }},
     WorkerMetric{"kvcast_named_late_blocks_total",
                  "Stored blocks whose content became known only after their store event, since the "
@@ -404,8 +404,8 @@ constexpr std::array kServiceMetrics = {
                   "since the router started.",
                   kCounter, [](M m) { return Number(m.relay.refused.no_key); }},
     ServiceMetric{"kvcast_relay_refused_wrong_server_key_total",
-                  "Connections to the relay that were refused because the peer has a wrong public "
-                  "key of the router, since the router started.",
+                  "Connections to the relay that were refused because the peer uses a wrong public "
+                  "key for the router, since the router started.",
                   kCounter, [](M m) { return Number(m.relay.refused.wrong_server_key); }},
     ServiceMetric{"kvcast_relay_refused_not_allowed_total",
                   "Connections to the relay that were refused because the list of clients does not "
@@ -417,12 +417,13 @@ constexpr std::array kServiceMetrics = {
         "not use the ZeroMQ protocol, since the router started.",
         kCounter, [](M m) { return Number(m.relay.refused.broken); }},
     ServiceMetric{"kvcast_relay_flooding_peers_total",
-                  "Connections to the relay that were ended because the peer sent more than 64 KiB "
-                  "of subscriptions or of an unfinished message, since the router started.",
+                  "Connections to the relay that the router closed because the peer sent more than "
+                  "64 KiB of subscriptions, or more than 64 KiB of a message that did not end, "
+                  "since the router started.",
                   kCounter, [](M m) { return Number(m.relay.flooding_peers); }},
     ServiceMetric{"kvcast_relay_access_list_failures_total",
-                  "Failed attempts to read the list of the relay's clients again (the file is "
-                  "missing or invalid), since the router started.",
+                  "Failed reloads of the file with the relay's client list (the file is missing or "
+                  "invalid), since the router started.",
                   kCounter, [](M m) { return Number(m.relay.access_list_failures); }},
     ServiceMetric{"kvcast_log_lines_total", "Lines written to the log, since the router started.",
                   kCounter, [](M m) { return Number(m.log.lines); }},
@@ -453,8 +454,9 @@ constexpr std::array kServiceMetrics = {
                   "requests or for replies was reached, since the router started.",
                   kCounter, [](M m) { return Number(m.http.counters.refused_bytes); }},
     ServiceMetric{"kvcast_http_abandoned_total",
-                  "HTTP requests that waited for a second and were dropped because their clients "
-                  "had ended the connection or their sending side, since the router started.",
+                  "HTTP requests that the router dropped after at least one second of waiting, "
+                  "because the client had closed the connection or its sending side, since the "
+                  "router started.",
                   kCounter, [](M m) { return Number(m.http.counters.abandoned); }},
     ServiceMetric{"kvcast_http_held_bytes",
                   "Current number of bytes of HTTP requests and replies in memory.", kGauge,

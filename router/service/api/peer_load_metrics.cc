@@ -25,8 +25,8 @@ constexpr PeerLoadMetric kPeerLoadMetrics[] = {
      "Current number of other routers whose load the routing decisions include.", MetricType::Gauge,
      [](P p) { return static_cast<double>(p.peers.routers); }},
     {"kvcast_peer_load_age_seconds",
-     "Age in seconds of the oldest load of another router that the routing decisions include. 0: "
-     "the decisions include no load of another router.",
+     "Age in seconds of the oldest load message of another router that routing decisions use. 0: "
+     "they use no such message.",
      MetricType::Gauge, [](P p) { return p.peers.age_ms.value_or(0) / 1000; }},
     {"kvcast_peer_load_sent_total",
      "Messages with this router's load that the router published, since the router started.",
@@ -40,12 +40,13 @@ constexpr PeerLoadMetric kPeerLoadMetrics[] = {
      "messages of this router count too.",
      MetricType::Counter, [](P p) { return static_cast<double>(p.counters.received); }},
     {"kvcast_peer_load_flooding_peers_total",
-     "Connections to the load endpoint that were ended because the peer sent more than 64 KiB of "
-     "subscriptions or of an unfinished message, since the router started.",
+     "Connections to the load endpoint that the router closed because the peer sent more than 64 "
+     "KiB of subscriptions, or more than 64 KiB of a message that did not end, since the router "
+     "started.",
      MetricType::Counter, [](P p) { return static_cast<double>(p.counters.flooding_peers); }},
     {"kvcast_peer_load_access_list_failures_total",
-     "Failed attempts to read the list of clients of the load endpoint again (the file is missing "
-     "or invalid), since the router started.",
+     "Failed reloads of the file with the client list of the load endpoint (the file is missing or "
+     "invalid), since the router started.",
      MetricType::Counter, [](P p) { return static_cast<double>(p.counters.access_list_failures); }},
 };
 
@@ -67,7 +68,8 @@ void AddPeerLoadFamilies(const PeerLoadMetrics& metrics, std::vector<MetricFamil
   }
   MetricFamily rejected{
       "kvcast_peer_load_rejected_total",
-      "Refused messages with the load of a router, by reason, since the router started.",
+      "Load messages of other routers that this router refused, by reason, since the router "
+      "started.",
       MetricType::Counter,
       {}};
   for (size_t i = 0; i < kGaugeRejects; ++i) {

@@ -63,8 +63,8 @@ std::optional<double> MaxFiles() {
   return static_cast<double>(limit.rlim_cur);
 }
 
-// Returns a field of /proc/self/stat. Fields are counted from the end of the program's name,
-// because the name may contain blanks.
+// Returns a field of /proc/self/stat. `field`: its number in the manual page proc(5), at least 3.
+// The parser begins after the program's name, because the name may contain blanks.
 std::optional<double> StatField(int field) {
   std::ifstream file("/proc/self/stat");
   std::string text;

@@ -20,8 +20,8 @@ std::optional<HttpReply> AddForClient(ServiceCore& core, const HttpRequest& requ
 // The reply to a client whose source is refused. `name`: empty if the request names no source.
 HttpReply RefuseSource(ServiceCore& core, const HttpRequest& request, std::string_view name,
                        const Status& status);
-// Removes the source. Returns the status of Fleet::Remove. Ok: also if only the saved state has the
-// source; see ClientSourceFile::Keep.
+// Removes the source from the fleet and from the saved state (see ClientSourceFile::Keep). Ok if at
+// least one of them had the source. Otherwise: the status of Fleet::Remove.
 Status RemoveForClient(ServiceCore& core, const HttpRequest& request, const std::string& name);
 
 }  // namespace kvcast::router

@@ -25,8 +25,8 @@ Result<std::vector<WorkerRegistration>> SourcesFromJson(const nlohmann::json& ar
 // Returns the sources of a file that RouterOptions::source_files names: {"sources": [...]}. Not ok:
 // one line.
 Result<std::vector<WorkerRegistration>> SourcesFromText(std::string_view text);
-// Reads an object with `lookup` and `source`. In the source, {host} and {port} stand for the host
-// and the port of a target, in name, instance_id, endpoint and replay_endpoint.
+// Reads an object with `lookup` and `source`. In the members name, instance_id, endpoint and
+// replay_endpoint of the source, {host} and {port} stand for the host and the port of a target.
 Result<DnsSource> DnsSourceFromJson(const nlohmann::json& object);
 // Reads an object with `service`, `selector`, `namespace`, `port_name` and `source`. The source is
 // as for DnsSourceFromJson.

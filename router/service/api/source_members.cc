@@ -193,12 +193,12 @@ constexpr GroupMember kGroupMembers[] = {
      [](auto& j, N n, G g) { return ReadBool(j, n, g.prefix_cacheable); }},
 };
 
-Status ReadGroup(const Json& json, N at, GroupSpec& group) {
+Status ReadGroup(const Json& json, N element, GroupSpec& group) {
   if (!json.is_object() || !json.contains("kind") || !json.contains("block_size")) {
-    return BadField(at + ": must be an object with kind and block_size");
+    return BadField(element + ": must be an object with kind and block_size");
   }
   for (const auto& [name, value] : json.items()) {
-    const std::string path = at + "." + name;
+    const std::string path = element + "." + name;
     const GroupMember* const member = FindMember(kGroupMembers, name);
     const Status status = member == nullptr
                               ? BadField("unknown member: " + path.substr(0, kMaxTextBytes))
@@ -215,8 +215,8 @@ Status ReadGroups(const Json& json, N name, S source) {
                     " elements");
   }
   for (const Json& item : json) {
-    const std::string at = name + "[" + std::to_string(source.worker.groups.size()) + "]";
-    Status status = ReadGroup(item, at, source.worker.groups.emplace_back());
+    const std::string element = name + "[" + std::to_string(source.worker.groups.size()) + "]";
+    Status status = ReadGroup(item, element, source.worker.groups.emplace_back());
     if (!status.ok()) return status;
   }
   return Status();

@@ -8,7 +8,7 @@
 namespace kvcast::router {
 
 // Speaks HTTP/1.1, and TLS 1.2 or later with a verified certificate. Keeps one connection for
-// several requests. Uses no proxy, and follows no redirect, because a request has a token.
+// several requests. Uses no proxy, and follows no redirect, because a request contains a token.
 HttpClient MakeCurlClient();
 
 }  // namespace kvcast::router

@@ -24,7 +24,7 @@
 namespace kvcast::router {
 namespace {
 
-// The longest answer over UDP that servers may send. Networks need not fragment it.
+// The longest answer over UDP that servers may send. Networks forward it without fragmentation.
 constexpr uint16_t kMaxUdpAnswerBytes = 1232;
 // Masks of the flags in the header of a message.
 constexpr int kIsResponse = 0x8000;
@@ -73,7 +73,7 @@ Result<Resolver> MakeResolver(const std::string& server) {
 
 // The answers of the name servers for one name.
 enum class DnsOutcome : uint8_t {
-  // In ascending order of their weight; see SearchNames.
+  // In ascending order; see SearchNames.
   kNoName,
   kNoAnswer,
   kServerError,  // a server answered, but no answer can be used
@@ -175,7 +175,8 @@ DnsReply AskFor(res_state state, const std::string& name, int type) {
   return AskServersOverTcp(*state, query);
 }
 
-// The C library keeps at most 6 domains of 255 bytes together, or those of LOCALDOMAIN.
+// The C library keeps at most 6 search domains, with at most 255 bytes in total. The others are
+// read from /etc/resolv.conf. If LOCALDOMAIN is set, its domains replace those of the file.
 std::vector<std::string> SearchDomains(const struct __res_state& state) {
   std::vector<std::string> kept;
   for (const char* const* next = state.dnsrch; *next != nullptr; ++next) kept.emplace_back(*next);
@@ -202,8 +203,8 @@ std::vector<std::string> NamesFor(const struct __res_state& state, const std::st
 }
 
 // Asks for one name after the other, until a name has records. If no name has records: the answer
-// for `name` itself counts if it is the first name. Otherwise the answer of the greatest weight
-// counts (see DnsOutcome). So if the name exists in one domain, an error in another domain does not
+// for `name` itself counts if it is the first name. Otherwise the answer with the greatest
+// DnsOutcome counts. So if the name exists in one domain, an error in another domain does not
 // count.
 DnsReply SearchNames(res_state state, const std::string& name, int type) {
   const std::vector<std::string> names = NamesFor(*state, name);

@@ -32,7 +32,7 @@ class DnsClient {
   // addresses of the AAAA records are returned. The targets are sorted, and each is unique. Empty:
   // the name does not exist, or it has no such records. kUnavailable: no name server gave a usable
   // answer, or /etc/resolv.conf cannot be read. Blocks until an answer arrives or all tries have
-  // failed. After a name of a search domain that no name server answers, only one more name is
+  // failed. If no name server answers for a name in a search domain, only one more name is
   // tried.
   Result<std::vector<SourceTarget>> Look(const std::string& name) const;
 

@@ -79,9 +79,9 @@ std::optional<std::string> HostOf(const std::string& address, const std::string&
   return text;
 }
 
-// The port that replaces {port}. 0: there is none, or several. nullopt: malformed. Sets `known` to
-// true if a port has the wanted name.
-std::optional<int> PortOf(const Json& slice, const std::string& wanted, bool& known) {
+// The port that replaces {port}. 0: there is none, or several. nullopt: malformed. Sets `has_port`
+// to true if a port has the wanted name.
+std::optional<int> PortOf(const Json& slice, const std::string& wanted, bool& has_port) {
   constexpr int64_t kMaxPort = 65535;
   const auto ports = Elements(slice, "ports");
   if (!ports) return std::nullopt;
@@ -90,7 +90,7 @@ std::optional<int> PortOf(const Json& slice, const std::string& wanted, bool& kn
     const std::string protocol = TextOf(port, "protocol");
     if (!protocol.empty() && protocol != "TCP") continue;
     if (!wanted.empty() && TextOf(port, "name") != wanted) continue;
-    known = true;
+    has_port = true;
     const Json* const number = Member(*port, "port");
     const auto value = number == nullptr ? std::optional<int64_t>(0) : Int64Of(*number);
     if (!value || *value < 0 || *value > kMaxPort) return std::nullopt;
@@ -114,8 +114,8 @@ Serving ServingOf(const Json& endpoint) {
 Result<EndpointSlice> SliceOf(const Json& object, const std::string& port_name) {
   const std::string type = TextOf(&object, "addressType");
   if (type != "IPv4" && type != "IPv6" && type != "FQDN") return Damaged("addressType: unknown");
-  bool known = port_name.empty();
-  const auto port = PortOf(object, port_name, known);
+  bool has_port = port_name.empty();
+  const auto port = PortOf(object, port_name, has_port);
   if (!port) return Damaged("ports: malformed");
   const auto endpoints = Elements(object, "endpoints");
   if (!endpoints) return Damaged("endpoints: must be an array");
@@ -130,7 +130,7 @@ Result<EndpointSlice> SliceOf(const Json& object, const std::string& port_name) 
                                : std::optional<std::string>();
     if (!host) return Damaged("addresses: not an address of type " + type);
     if (serving == Serving::kNo) continue;
-    if (!known) {
+    if (!has_port) {
       ++slice.without_port;
       continue;
     }

@@ -28,8 +28,8 @@ SourceFiles::~SourceFiles() = default;
 
 void SourceFiles::Begin(SourceLog& log) {
   for (const auto& file : files_) file->sources.LogTo(log);
-  Look();
-  repeater_ = std::make_unique<Repeater>(kPeriodMs, kPeriodMs, [this] { Look(); });
+  ReadAll();
+  repeater_ = std::make_unique<Repeater>(kPeriodMs, kPeriodMs, [this] { ReadAll(); });
 }
 
 std::vector<SourceListReport> SourceFiles::reports() const {
@@ -37,7 +37,7 @@ std::vector<SourceListReport> SourceFiles::reports() const {
   return reports_;
 }
 
-void SourceFiles::Look() {
+void SourceFiles::ReadAll() {
   std::vector<SourceListReport> reports;
   for (const auto& file : files_) {
     Read(*file);

@@ -48,7 +48,7 @@ class SourceFiles {
  private:
   struct File;
 
-  void Look();
+  void ReadAll();
   void Read(File& file);
   void NoteFailure(File& file, const Status& status);
 

@@ -34,8 +34,8 @@ bool IsEmptyList(std::string_view body) {
 // mutex_ is held for a short time only, so that a status never waits for events.
 class EventFeeds::Worker {
  public:
-  Worker(WorkerId id, std::string at, const EventFeeds& feeds)
-      : endpoint(std::move(at)),
+  Worker(WorkerId id, std::string feed_endpoint, const EventFeeds& feeds)
+      : endpoint(std::move(feed_endpoint)),
         id_(id),
         feeds_(feeds),
         state_(endpoint != kPushEndpoint, feeds.config_.stale_ms, feeds.config_.now_ms()) {}
@@ -189,7 +189,7 @@ class EventFeeds::Poller {
       workers = workers_;
     }
     const bool answered = result.outcome == FetchOutcome::kAnswered;
-    if (answered && result.status == kMethodNotAllowed) Switch();
+    if (answered && result.status == kMethodNotAllowed) SwitchMethod();
     const bool good = answered && result.status == kHttpOk;
     for (const auto& worker : workers) {
       good ? (void)worker->Take(result.body) : worker->Fail(result.outcome, result.status);
@@ -197,7 +197,7 @@ class EventFeeds::Poller {
     return good;
   }
   // Older versions of TensorRT-LLM's server accept POST. Newer versions refuse POST and accept GET.
-  void Switch() { method_ = method_ == "POST" ? "GET" : "POST"; }
+  void SwitchMethod() { method_ = method_ == "POST" ? "GET" : "POST"; }
   bool Stopped(int64_t wait_ms) const {
     pollfd wait = {stop_->descriptor(), POLLIN, 0};
     return poll(&wait, 1, static_cast<int>(wait_ms)) > 0;

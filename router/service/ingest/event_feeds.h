@@ -36,8 +36,13 @@ inline bool IsFeedEndpoint(std::string_view endpoint) {
          endpoint.starts_with("https://");
 }
 
+// The receiver of the events. EventFeeds calls the functions only for added workers.
 struct FeedSink {
+  // Called for each answer with status 200 and for each push, unless the body is an empty list.
+  // `payload` is the body, and is valid only during the call.
   std::function<BatchResult(WorkerId, Seq, std::span<const uint8_t> payload)> apply;
+  // Must drop the worker's blocks. Called if `apply` returns kUndecodable, kRefuted or kTooLarge,
+  // and because of Contradict.
   std::function<void(WorkerId, ResetReason)> on_reset;
 };
 
@@ -46,7 +51,7 @@ struct FeedConfig {
   int64_t stale_ms = 3000;                // if polls fail for this time, the state is stale
   int64_t retry_ms = 500;                 // pause after a failed poll
   std::function<int64_t()> now_ms;        // monotonic clock
-  stream::NameResolver::Function lookup;  // of host names; empty: by the system
+  stream::NameResolver::Function lookup;  // resolves host names; empty: the system's resolver
 };
 
 class EventFeeds {
@@ -56,8 +61,9 @@ class EventFeeds {
 
   // Polling of a new URL starts at the next Begin. If the URL is polled already, the added worker
   // gets the events of the next answer. `poll_ms`: milliseconds between two polls; for several
-  // workers of one URL, the value of the first worker counts. kInvalidArgument: the endpoint is
-  // invalid. Any other error: no file descriptor is available.
+  // workers of one URL, the value of the first worker counts. With kPushEndpoint, `poll_ms` has no
+  // use. kInvalidArgument: the endpoint is invalid. Any other error: no file descriptor is
+  // available.
   Status Add(WorkerId worker, const std::string& endpoint, int64_t poll_ms);
   // Starts to poll the added endpoints. A worker that is added to a URL later misses the URL's
   // earlier events.
@@ -70,7 +76,8 @@ class EventFeeds {
   // unknown, or has another endpoint. kMalformed: the body could not be decoded, and the worker's
   // blocks are dropped.
   Status Push(WorkerId worker, std::string_view body);
-  // Drops the worker's blocks because they were found to be wrong.
+  // Drops the worker's blocks, because the caller found them to be wrong. If another thread applies
+  // events, that thread drops them afterwards.
   void Contradict(WorkerId worker);
   SourceStatus status(WorkerId worker) const;
   FeedCounters counters(WorkerId worker) const;

@@ -56,12 +56,13 @@ class FeedState {
   const bool polled_;
   const int64_t stale_ms_;
   const int64_t began_ms_;
-  bool heard_ = false;
+  bool heard_ = false;  // an answer or a push has arrived
   bool whole_ = false;  // no event is missing
-  bool cut_ = false;    // after the latest event, an answer was lost or a poll got no connection
+  // Since the latest event, events may have been lost, or the engine may have restarted.
+  bool cut_ = false;
   SourceReason why_ = SourceReason::kJoining;  // the reason if whole_ is false
   std::optional<int64_t> failing_since_ms_;
-  int64_t unsure_since_ms_ = 0;
+  int64_t unsure_since_ms_ = 0;  // the blocks may be out of date since this time
   SourceStatus status_;
   FeedCounters counters_;
 };

@@ -54,7 +54,7 @@ using FleetView = std::shared_ptr<const FleetList>;
 
 // on_removed is called on the thread that calls Remove. If Add fails for a rank, Add removes the
 // ranks that it has added before, and on_removed is called for them on the thread that calls Add.
-// If this rank has been in a view, on_removed is called for this rank, too.
+// If the rank that failed has been in a view, on_removed is called for it, too.
 // The other functions are called on an ingestion thread, on a poller's thread, or on the thread
 // that calls Push or Contradict. For each worker, only one of these other functions runs at a time.
 // on_payload gets each payload before the payload is decoded. on_applied follows each applied

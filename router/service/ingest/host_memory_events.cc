@@ -44,7 +44,7 @@ void HostMemoryEvents::ClearHostMemoryToo(EventBatch& batch) {
 // vLLM's connector sends the content of blocks in host memory without salts and images. From this
 // content the index would name a block as if the block had no salt and no image. Before the first
 // store with extra keys, the content is correct and is kept.
-void HostMemoryEvents::LeaveContentOfConnector(EventBatch& batch) {
+void HostMemoryEvents::DropContentOfConnector(EventBatch& batch) {
   if (!may_be_connector_) return;
   for (Event& event : batch.events) {
     auto* stored = std::get_if<BlockStored>(&event);

@@ -17,11 +17,11 @@ class HostMemoryEvents {
   // Must be called for each decoded batch of the engine, in order.
   void Adapt(EventBatch& batch) {
     ClearHostMemoryToo(batch);
-    LeaveContentOfConnector(batch);
+    DropContentOfConnector(batch);
   }
 
-  // Stores of the engine were missed, or were replaced by a snapshot, which has no keys. Their
-  // blocks may have had extra keys.
+  // Must be called if stores of the engine were missed, or were replaced by a snapshot. A snapshot
+  // has no extra keys, and the blocks of these stores may have had extra keys.
   void NoteMissedStores() { has_keys_ = true; }
 
   // The learned properties of the engine.
@@ -36,7 +36,7 @@ class HostMemoryEvents {
 
  private:
   void ClearHostMemoryToo(EventBatch& batch);
-  void LeaveContentOfConnector(EventBatch& batch);
+  void DropContentOfConnector(EventBatch& batch);
 
   bool may_be_connector_;
   bool has_keys_ = false;    // a store of the engine had, or may have had, extra keys

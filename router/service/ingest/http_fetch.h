@@ -70,9 +70,9 @@ struct FetchResult {
 
 struct FetchOptions {
   std::string_view method = "GET";
-  int64_t timeout_ms = 10000;  // of the whole request
-  size_t body_max = size_t{64} << 20;
-  int stop_fd = -1;  // if this descriptor becomes readable, the request stops
+  int64_t timeout_ms = 10000;          // of the whole request
+  size_t body_max = size_t{64} << 20;  // bytes
+  int stop_fd = -1;                    // if this descriptor becomes readable, the request stops
   // Not nullptr: one address of the host name is tried. nullptr: the calling thread looks the name
   // up, and all addresses are tried. This lookup has no time limit, and stop_fd does not stop it.
   stream::NameResolver* resolver = nullptr;

@@ -20,16 +20,16 @@ Status ReadTier(const Json& json, const std::string& member, Tier& tier) {
   return Status();
 }
 
-Status ReadLoad(const Json& json, const std::string& at, LoadMeasurement& load) {
-  if (!json.is_object()) return BadField(at + ": must be an object");
+Status ReadLoad(const Json& json, const std::string& element, LoadMeasurement& load) {
+  if (!json.is_object()) return BadField(element + ": must be an object");
   load.totals = json.contains("bytes_total");
   const std::string bytes = load.totals ? "bytes_total" : "bytes";
   const std::string seconds = load.totals ? "seconds_total" : "seconds";
   for (const std::string& needed : {std::string("tier"), bytes, seconds}) {
-    if (!json.contains(needed)) return BadField(at + "." + needed + ": required");
+    if (!json.contains(needed)) return BadField(element + "." + needed + ": required");
   }
   for (const auto& [name, value] : json.items()) {
-    const std::string member = at + "." + name.substr(0, kMaxTextBytes);
+    const std::string member = element + "." + name.substr(0, kMaxTextBytes);
     Status status;
     if (name == "tier") {
       status = ReadTier(value, member, load.tier);
@@ -51,13 +51,13 @@ Status ReadLoads(const Json& json, std::vector<LoadMeasurement>& loads) {
                     " elements");
   }
   for (const Json& item : json) {
-    const std::string at = "loads[" + std::to_string(loads.size()) + "]";
-    if (Status status = ReadLoad(item, at, loads.emplace_back()); !status.ok()) return status;
+    const std::string element = "loads[" + std::to_string(loads.size()) + "]";
+    if (Status status = ReadLoad(item, element, loads.emplace_back()); !status.ok()) return status;
   }
   return Status();
 }
 
-Json OrNull(int64_t told) { return told > 0 ? Json(told) : Json(nullptr); }
+Json OrNull(int64_t configured) { return configured > 0 ? Json(configured) : Json(nullptr); }
 Json OrNull(const std::optional<double>& known) { return known ? Json(*known) : Json(nullptr); }
 
 Json TierToJson(const TierLoadRate& tier) {
@@ -73,6 +73,7 @@ Json TierToJson(const TierLoadRate& tier) {
           {"reports", std::move(reports)}};
 }
 
+// nullopt: the value is not configured.
 std::optional<double> Told(int64_t value) {
   return value > 0 ? std::optional(static_cast<double>(value)) : std::nullopt;
 }

@@ -354,8 +354,8 @@ bool MooncakeEvents::Impl::Removed(const Fields& fields, int64_t group, std::vec
     Object& object = it->second;
     const bool held =
         std::exchange(object.in_tier[static_cast<size_t>(TierOf(fields.medium))], false);
-    // The object is already removed from this tier. A repeated remove must not emit all hashes of
-    // the object again.
+    // If the object is already removed from this tier, a repeated remove must not emit all hashes
+    // of the object again.
     if (!held && fields.hashes.empty()) return true;
     if (removed.block_hashes.empty()) {
       removed.block_hashes = object.hashes;

@@ -1,13 +1,14 @@
 // ResidencyBudget: bounds the residencies of all sources together. (A residency is a block in a
 // group on a tier of one source; see IndexCounters::residencies.)
 //
-// An equal part is the bound divided by the number of sources. If the sum is above the bound, each
-// source with more than an equal part is dropped at its next batch. While the sum is above the
-// bound, at least one source has more than an equal part. A source that sends nothing is not
-// dropped, so the sum can exceed the bound. The sum stays below twice the bound, plus the growth of
-// one batch of each source. Reason: take the sources that have more than an equal part and send
-// nothing. When the last of these sources grew, the sum was below the bound. Each other source has
-// at most an equal part, so the other sources have at most the bound together.
+// An equal part is the bound divided by the number of sources. If the sum is above the bound, the
+// router drops all blocks of each source with more than an equal part at the next batch of the
+// source. While the sum is above the bound, at least one source has more than an equal part. A
+// source that sends nothing keeps its blocks, so the sum can exceed the bound. The sum stays below
+// twice the bound, plus the growth of one batch of each source. Reason: take the sources that have
+// more than an equal part and send nothing. When the last of these sources grew, the sum was below
+// the bound. Each other source has at most an equal part, so the other sources have at most the
+// bound together.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -42,7 +43,8 @@ class ResidencyBudget {
     Share(const Share&) = delete;
     Share& operator=(const Share&) = delete;
 
-    // Notes the current number of residencies of the source. True: the source must be dropped.
+    // Notes the current number of residencies of the source. True: the blocks of the source must be
+    // dropped.
     bool Note(uint64_t residencies);
 
    private:

@@ -24,13 +24,13 @@ class ReuseFeedback {
   static constexpr double kMaxShare = 0.1;  // a larger missing share refutes the predictions
 
   // True: the predictions are refuted. The counts then start again from 0.
-  bool Note(int64_t promised_tokens, int64_t cached_tokens) {
+  bool Note(int64_t predicted_tokens, int64_t cached_tokens) {
     constexpr double kKeep = 1 - 1.0 / kMinAnswers;
-    promised_ = promised_ * kKeep + static_cast<double>(std::max<int64_t>(promised_tokens, 0));
+    predicted_ = predicted_ * kKeep + static_cast<double>(std::max<int64_t>(predicted_tokens, 0));
     missing_ = missing_ * kKeep +
-               static_cast<double>(std::max<int64_t>(promised_tokens - cached_tokens, 0));
-    if (++answers_ < kMinAnswers || missing_ <= promised_ * kMaxShare) return false;
-    promised_ = missing_ = 0;
+               static_cast<double>(std::max<int64_t>(predicted_tokens - cached_tokens, 0));
+    if (++answers_ < kMinAnswers || missing_ <= predicted_ * kMaxShare) return false;
+    predicted_ = missing_ = 0;
     answers_ = 0;
     return true;
   }
@@ -58,10 +58,10 @@ class ReuseFeedback {
 
   // Missing tokens divided by predicted tokens, both as moving sums over the answers. A missing
   // token was predicted, but the engine did not reuse it. 0: nothing was predicted.
-  double missing_share() const { return promised_ > 0 ? missing_ / promised_ : 0; }
+  double missing_share() const { return predicted_ > 0 ? missing_ / predicted_ : 0; }
 
  private:
-  double promised_ = 0;
+  double predicted_ = 0;
   double missing_ = 0;
   int64_t answers_ = 0;
   std::array<int64_t, kCompared> last_{};  // differences; ring buffer

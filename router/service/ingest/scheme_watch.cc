@@ -37,8 +37,8 @@ void SchemeWatch::Restart() {
 bool SchemeWatch::WantsChallenge() const {
   if (!answered_) return true;
   const bool tokenless = counters().skipped[static_cast<size_t>(SchemeSkip::kNoTokens)] > 0;
-  const auto open = [&](KeyKind kind) { return !IsProven(verdict().of(kind).proof); };
-  return tokenless && (open(KeyKind::kSalt) || open(KeyKind::kImages));
+  const auto is_unproven = [&](KeyKind kind) { return !IsProven(verdict().of(kind).proof); };
+  return tokenless && (is_unproven(KeyKind::kSalt) || is_unproven(KeyKind::kImages));
 }
 
 bool SchemeWatch::is_contradicted() const {

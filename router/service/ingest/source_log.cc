@@ -10,7 +10,7 @@ namespace kvcast::router {
 namespace {
 
 // True: in this state, the answers for the worker are missing, uncertain or incomplete.
-bool IsWrong(SourceState state) {
+bool IsDegraded(SourceState state) {
   return state == SourceState::kSuspect || state == SourceState::kCleared ||
          state == SourceState::kStale || state == SourceState::kQuarantined;
 }
@@ -36,7 +36,7 @@ std::string_view ByOf(const ChangeOrigin& origin) {
 void SourceLog::NoteState(const FleetWorker& worker, const SourceStatus& stream) {
   if (log_ == nullptr) return;
   const MutexLock lock(mutex_);
-  Tell(worker, stream);
+  LogChange(worker, stream);
 }
 
 // Reads the status under the lock, so that lines are written in the order of the statuses.
@@ -50,10 +50,10 @@ void SourceLog::Sample(const Fleet& fleet) {
     const bool followed =
         stream.state != SourceState::kConnecting || stream.reason != SourceReason::kNone;
     if (!followed) continue;
-    Tell(*worker, stream);
-    uint64_t& told = told_[worker->id].failed_handshakes;
-    if (stream.failed_handshakes <= told) continue;
-    told = stream.failed_handshakes;
+    LogChange(*worker, stream);
+    uint64_t& logged = logged_[worker->id].failed_handshakes;
+    if (stream.failed_handshakes <= logged) continue;
+    logged = stream.failed_handshakes;
     log_->Write(log_events::kSourceHandshakeFailed, worker->config.worker.name,
                 {{"failed", stream.failed_handshakes},
                  {"reason",
@@ -61,15 +61,15 @@ void SourceLog::Sample(const Fleet& fleet) {
   }
 }
 
-void SourceLog::Tell(const FleetWorker& worker, const SourceStatus& stream) {
-  Told& told = told_[worker.id];
+void SourceLog::LogChange(const FleetWorker& worker, const SourceStatus& stream) {
+  LoggedState& logged = logged_[worker.id];
   const SourceState state = worker.source->State(stream.state);
-  const bool waits = state == SourceState::kConnecting && stream.reason != told.reason;
-  if (state == told.state && !waits) return;
-  const SourceState from = std::exchange(told.state, state);
-  told.reason = stream.reason;
+  const bool has_new_reason = state == SourceState::kConnecting && stream.reason != logged.reason;
+  if (state == logged.state && !has_new_reason) return;
+  const SourceState from = std::exchange(logged.state, state);
+  logged.reason = stream.reason;
   const LogEvent event =
-      log_events::kSourceState.At(IsWrong(state) ? LogLevel::kWarning : LogLevel::kInfo);
+      log_events::kSourceState.At(IsDegraded(state) ? LogLevel::kWarning : LogLevel::kInfo);
   // True: the stream is synced, but the source is suspect; see WorkerIngest::State.
   const bool undecodable = state != stream.state;
   log_->Write(
@@ -150,7 +150,7 @@ void SourceLog::NoteFailed(const std::string& name, const ChangeOrigin& origin,
 
 void SourceLog::Forget(WorkerId worker) {
   const MutexLock lock(mutex_);
-  told_.erase(worker);
+  logged_.erase(worker);
 }
 
 }  // namespace kvcast::router

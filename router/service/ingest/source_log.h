@@ -46,16 +46,16 @@ class SourceLog {
   void Forget(WorkerId worker);
 
  private:
-  struct Told {
+  struct LoggedState {
     SourceState state = SourceState::kConnecting;
     SourceReason reason = SourceReason::kJoining;
     uint64_t failed_handshakes = 0;
   };
-  void Tell(const FleetWorker& worker, const SourceStatus& stream) KV_REQUIRES(mutex_);
+  void LogChange(const FleetWorker& worker, const SourceStatus& stream) KV_REQUIRES(mutex_);
 
   Logger* const log_;
   Mutex mutex_;
-  std::unordered_map<WorkerId, Told> told_ KV_GUARDED_BY(mutex_);
+  std::unordered_map<WorkerId, LoggedState> logged_ KV_GUARDED_BY(mutex_);
 };
 
 }  // namespace kvcast::router

@@ -208,8 +208,8 @@ void TrtllmEvents::Impl::DropAllFor(uint64_t& counter) {
 void TrtllmEvents::Impl::DropAll() {
   for (size_t group = 0; group < held_.size(); ++group) {
     for (const std::string& medium : {std::string(kMediumGpu), std::string(kMediumCpu)}) {
-      for (const auto& [hash, of] : held_[group]) {
-        if (of == medium) AddRemoved(group, medium, hash);
+      for (const auto& [hash, held_medium] : held_[group]) {
+        if (held_medium == medium) AddRemoved(group, medium, hash);
       }
     }
     Clear(held_[group]);

@@ -191,7 +191,7 @@ bool WorkerIngest::DecodeTrtllm(std::span<const uint8_t> payload, DecodeCounts& 
 
 // Drops the events of a batch that does not name this rank. False: the batch has events but names
 // no rank, so the events may belong to this rank.
-bool WorkerIngest::LeaveOtherRanks() {
+bool WorkerIngest::DropOtherRanks() {
   if (!config_.rank || batch_.data_parallel_rank == config_.rank) return true;
   const bool untagged = !batch_.data_parallel_rank && !batch_.events.empty();
   batch_.events.clear();
@@ -203,7 +203,7 @@ bool WorkerIngest::LeaveOtherRanks() {
 BatchResult WorkerIngest::OnBatch(std::span<const uint8_t> payload, Seq seq) {
   DecodeCounts counts;
   const bool decoded = Decode(payload, counts);
-  const bool tagged = !decoded || LeaveOtherRanks();
+  const bool tagged = !decoded || DropOtherRanks();
   {
     MutexLock lock(mutex_);
     AddCounts(counts, counters_.decode);
@@ -362,10 +362,10 @@ bool WorkerIngest::IsComplete(const IndexCounters& now) const {
   });
 }
 
-bool WorkerIngest::NoteReuse(int64_t promised_tokens, int64_t cached_tokens, bool comparable) {
+bool WorkerIngest::NoteReuse(int64_t predicted_tokens, int64_t cached_tokens, bool comparable) {
   MutexLock lock(mutex_);
-  if (comparable) feedback_.Compare(cached_tokens - promised_tokens);
-  return feedback_.Note(promised_tokens, cached_tokens);
+  if (comparable) feedback_.Compare(cached_tokens - predicted_tokens);
+  return feedback_.Note(predicted_tokens, cached_tokens);
 }
 
 std::optional<int64_t> WorkerIngest::reuse_contradiction() const {

@@ -129,7 +129,7 @@ class WorkerIngest {
   // this report and the reports before it refute the state of the source. `comparable`: the
   // prediction was exact, or would be exact without reuse_contradiction(), and no batch was applied
   // between the prediction and the engine's lookup.
-  bool NoteReuse(int64_t promised_tokens, int64_t cached_tokens, bool comparable);
+  bool NoteReuse(int64_t predicted_tokens, int64_t cached_tokens, bool comparable);
   // See ReuseFeedback::contradiction.
   std::optional<int64_t> reuse_contradiction() const;
   // WorkerRegistration::gpu_blocks; 0: unknown.
@@ -205,7 +205,7 @@ class WorkerIngest {
   bool Decode(std::span<const uint8_t> payload, DecodeCounts& counts);
   bool DecodeMooncake(std::span<const uint8_t> payload, DecodeCounts& counts);
   bool DecodeTrtllm(std::span<const uint8_t> payload, DecodeCounts& counts);
-  bool LeaveOtherRanks();
+  bool DropOtherRanks();
   void NoteBegin(Seq seq);
   // `groups`: the number of groups that have had blocks.
   void NoteCacheSize(const IndexCounters& now, size_t groups);
@@ -217,7 +217,7 @@ class WorkerIngest {
   bool IsTooLarge(const IndexCounters& now, size_t groups);
   void NoteRelease(const DecodeCounts& counts);
   void NoteIndexCounters(const IndexCounters& now);
-  void NameFound();
+  void NameFound();  // gives the names that queries have found to the index
   void NoteHashForm(const EventBatch& batch);
   void NoteScheme();
   void NoteMissedBatches();

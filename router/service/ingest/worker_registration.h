@@ -69,7 +69,7 @@ struct WorkerRegistration {
   MooncakeConfig mooncake;  // format kMooncake
   // Format kTrtllm. With rank_by_tag, data_parallel_rank replaces trtllm.attention_dp_rank.
   TrtllmConfig trtllm;
-  int64_t poll_ms = 50;  // milliseconds between two polls
+  int64_t poll_ms = 50;  // milliseconds between two polls; no use with kPushEndpoint
   // Path of each LoRA adapter, by name. vLLM 0.31 and later hashes the path, but no event contains
   // the path.
   std::map<std::string, std::string> lora_paths;

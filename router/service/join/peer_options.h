@@ -12,8 +12,8 @@ struct PeerOptions {
   // The admin listener of the other router: https://HOST[:PORT], or http:// with an address of
   // loopback. Empty: there is no other router.
   std::string url;
-  // A file with a token of the other router whose role is admin. Only its owner may have access.
-  // Empty: no token.
+  // A file with a token that has the role admin on the other router. Only the owner of the file may
+  // have access to it. Empty: no token.
   std::string token_file;
   // PEM file of the authorities that sign the other router's certificate. Empty: the authorities of
   // the system.

@@ -38,7 +38,7 @@ std::span<const uint8_t> AsBytes(std::string_view text) {
 
 }  // namespace
 
-std::string StateStreamWriter::Counted(std::string bytes) {
+std::string StateStreamWriter::Hashed(std::string bytes) {
   hash_.Add(bytes);
   return bytes;
 }
@@ -49,17 +49,17 @@ std::string StateStreamWriter::Begin(const StateStreamHead& head) {
   to.Fixed(head.secret);
   to.Int(head.shards);
   const std::vector<uint8_t> fields = to.Take();
-  return Counted(RawBytes(StateMagicOf(kStreamMagic)) +
-                 RawBytes(static_cast<uint32_t>(fields.size())) +
-                 std::string(fields.begin(), fields.end()));
+  return Hashed(RawBytes(StateMagicOf(kStreamMagic)) +
+                RawBytes(static_cast<uint32_t>(fields.size())) +
+                std::string(fields.begin(), fields.end()));
 }
 
 std::string StateStreamWriter::Part(std::string_view bytes) {
   KV_DCHECK(!bytes.empty() && bytes.size() <= kMaxPartBytes);
-  return Counted(RawBytes(static_cast<uint32_t>(bytes.size())).append(bytes));
+  return Hashed(RawBytes(static_cast<uint32_t>(bytes.size())).append(bytes));
 }
 
-std::string StateStreamWriter::EndShard() { return Counted(RawBytes(uint32_t{0})); }
+std::string StateStreamWriter::EndShard() { return Hashed(RawBytes(uint32_t{0})); }
 
 std::string StateStreamWriter::End() { return RawBytes(hash_.checksum()); }
 

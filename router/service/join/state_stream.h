@@ -42,7 +42,7 @@ class StateStreamWriter {
   std::string End();
 
  private:
-  std::string Counted(std::string bytes);
+  std::string Hashed(std::string bytes);
 
   StreamHash hash_;
 };

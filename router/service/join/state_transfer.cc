@@ -29,7 +29,7 @@ struct StateRequest {
   bool takes_secret = true;
   Status status;       // of the reader
   std::string answer;  // the first bytes of a body that is not a state
-  std::atomic<int64_t> heard_ms{SteadyMs()};
+  std::atomic<int64_t> heard_at_ms{SteadyMs()};
   std::atomic<bool> stalled{false};
   std::atomic<bool> stopped{false};
 };
@@ -130,7 +130,7 @@ TransferredState TransferState(const PeerOptions& options, const HttpClient& cli
   get.ca_file = options.ca_file;
   get.limit_ms = limit_ms;
   get.on_bytes = [&request](int status, std::string_view bytes) {
-    request.heard_ms = SteadyMs();
+    request.heard_at_ms = SteadyMs();
     if (status != 200) {
       request.answer += bytes.substr(0, kMaxAnswerBytes - request.answer.size());
       return request.answer.size() < kMaxAnswerBytes;
@@ -138,18 +138,18 @@ TransferredState TransferState(const PeerOptions& options, const HttpClient& cli
     request.status = request.reader.Add(bytes);
     return request.status.ok();
   };
-  const int64_t until_ms = SteadyMs() + limit_ms;
+  const int64_t deadline_ms = SteadyMs() + limit_ms;
   HttpOutcome outcome;
   {
     const Repeater watch(kWatchMs, kWatchMs, [&] {
       if (options.stopping && options.stopping()) request.stopped = true;
-      if (SteadyMs() - request.heard_ms >= options.stall_ms) request.stalled = true;
+      if (SteadyMs() - request.heard_at_ms >= options.stall_ms) request.stalled = true;
       if (request.stopped || request.stalled) client.stop();
     });
     outcome = client.get(get);
   }
   if (request.reader.complete()) request.stalled = false;
-  TransferredState state = Judge(request, outcome, SteadyMs() < until_ms);
+  TransferredState state = Judge(request, outcome, SteadyMs() < deadline_ms);
   state.bytes = request.reader.bytes();
   return state;
 }

@@ -1,5 +1,5 @@
 // Reads the long array of a query with simdjson, without a JSON document. A prompt is an array of
-// thousands of integers; the rest of the query has only a few members.
+// thousands of integers; a query has only a few other members.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -53,15 +53,15 @@ class LoadSharing::Impl {
   int64_t WaitMs(int64_t now_us) const;
   int64_t period_us() const { return config_.period_ms * 1000; }
   // The time at which the load of this router must be published.
-  int64_t publish_us() const {
+  int64_t publish_at_us() const {
     if (!pub_.is_open()) return INT64_MAX;
     return sent_us_ + (changed_ ? period_us() / 10 : period_us());
   }
   // The time at which the selector must get the loads of the other routers. The selector gets the
   // sum in each period, because the other routers may already have load on a worker that this
   // router has just added.
-  int64_t apply_us() const {
-    return applied_us_ + (loads_.version() != applied_ ? period_us() / 20 : period_us());
+  int64_t apply_at_us() const {
+    return applied_us_ + (loads_.version() != applied_version_ ? period_us() / 20 : period_us());
   }
 
   const LoadSharingConfig config_;
@@ -81,7 +81,7 @@ class LoadSharing::Impl {
   std::vector<std::unique_ptr<PeerLink>> links_;  // the next read begins with the first
   PeerLoads loads_;                               // only thread_ uses it
   PeerView view_;                                 // the latest view that the selector got
-  uint64_t applied_ = 0;
+  uint64_t applied_version_ = 0;
   int64_t applied_us_ = 0;
   uint64_t seq_ = 0;
   int64_t sent_us_ = 0;
@@ -155,20 +155,20 @@ void LoadSharing::Impl::Run() {
     const int64_t now_us = config_.now_us();
     if (woken_.exchange(false)) waker_->Drain();
     if (guard_ != nullptr) guard_->HandleWake(pub_);
-    for (const auto& link : links_) link->Tend(resolver_, now_us / 1000);
-    if (publish_us() <= now_us) Publish(now_us);
+    for (const auto& link : links_) link->Advance(resolver_, now_us / 1000);
+    if (publish_at_us() <= now_us) Publish(now_us);
     if (ready_.exchange(false)) Read(now_us);
     loads_.Expire(now_us);
     NoteView();
-    if (apply_us() <= now_us) Apply(now_us);
+    if (apply_at_us() <= now_us) Apply(now_us);
     poller_->Wait(WaitMs(now_us));
   }
 }
 
-// Tend must be called in each period, for lookups in progress and for silent peers.
+// Advance must be called in each period, for lookups in progress and for silent peers.
 int64_t LoadSharing::Impl::WaitMs(int64_t now_us) const {
   if (ready_) return 0;
-  int64_t next_us = std::min({now_us + period_us(), publish_us(), apply_us()});
+  int64_t next_us = std::min({now_us + period_us(), publish_at_us(), apply_at_us()});
   if (const auto expires_us = loads_.expires_us()) next_us = std::min(next_us, *expires_us);
   return std::max<int64_t>(next_us - now_us + 999, 0) / 1000;
 }
@@ -210,7 +210,7 @@ void LoadSharing::Impl::NoteView() {
 }
 
 void LoadSharing::Impl::Apply(int64_t now_us) {
-  applied_ = loads_.version();
+  applied_version_ = loads_.version();
   applied_us_ = now_us;
   exchange_.set_others(loads_.Sum());
 }

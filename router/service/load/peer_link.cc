@@ -68,24 +68,25 @@ void PeerLink::CheckPeer(int64_t now_ms) {
       endless_.Disconnect(descriptor);
     }
   }
-  if (now_ms - checked_ms_ < stream::EndlessMessage::kCheckMs && now_ms >= checked_ms_) return;
-  checked_ms_ = now_ms;
+  if (now_ms - checked_at_ms_ < stream::EndlessMessage::kCheckMs && now_ms >= checked_at_ms_)
+    return;
+  checked_at_ms_ = now_ms;
   const Verdict verdict = endless_.Check(now_ms);
   if (verdict == Verdict::kLook) *ready_ = true;
   if (verdict != Verdict::kEndless) return;
   Close();
-  retry_ms_ = now_ms + kRetryMs;
+  retry_at_ms_ = now_ms + kRetryMs;
 }
 
-void PeerLink::Tend(stream::NameResolver& resolver, int64_t now_ms) {
+void PeerLink::Advance(stream::NameResolver& resolver, int64_t now_ms) {
   if (sub_.is_open()) CheckPeer(now_ms);
   if (sub_.is_open() && now_ms - heard_ms_ >= kReopenMs) Close();
-  if (sub_.is_open() || now_ms < retry_ms_) return;
+  if (sub_.is_open() || now_ms < retry_at_ms_) return;
   address_.Advance(resolver, now_ms);
   if (!address_.is_known()) return;
   if (Open(now_ms).ok()) return;
   address_.Forget();
-  retry_ms_ = now_ms + kRetryMs;
+  retry_at_ms_ = now_ms + kRetryMs;
 }
 
 std::optional<stream::Frames> PeerLink::Receive(int64_t now_ms) {

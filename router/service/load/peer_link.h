@@ -23,18 +23,19 @@ namespace kvcast::router {
 class PeerLink {
  public:
   // The link connects again if it has received nothing for this time. The time must be longer than
-  // the longest period of a router.
+  // kMaxLoadPeriodMs.
   static constexpr int64_t kReopenMs = 3000;
 
-  // `keys`: of this router, for a peer with a server key. The poller must outlive the link, and
-  // sets `*ready` when a message may have arrived.
+  // `keys`: the keys of this router, which the link uses if the peer has a server key. `poller` and
+  // `ready` must outlive the link. The poller sets `*ready` to true when a message may have
+  // arrived.
   PeerLink(const LoadPeer& peer, const std::optional<CurveKeyPair>& keys,
            std::shared_ptr<stream::Context> context, const stream::Poller& poller,
            std::atomic<bool>* ready);
 
-  // Must be called repeatedly: begins lookups, takes their results, and connects. Ends a connection
-  // on which a message does not end.
-  void Tend(stream::NameResolver& resolver, int64_t now_ms);
+  // Call at least every kMaxLoadPeriodMs. Starts and finishes name lookups, and opens the socket.
+  // Closes the socket if the peer sends a message without an end.
+  void Advance(stream::NameResolver& resolver, int64_t now_ms);
   // The next message, valid until the next call of Receive. nullopt: none has arrived.
   std::optional<stream::Frames> Receive(int64_t now_ms);
   bool open() const { return sub_.is_open(); }
@@ -54,9 +55,9 @@ class PeerLink {
   stream::Poller::Watch watch_;
   stream::Multipart message_;
   stream::EndlessMessage endless_;
-  int64_t checked_ms_ = 0;  // the time of the latest CheckPeer
-  int64_t heard_ms_ = 0;    // time of the latest message, or of the connection
-  int64_t retry_ms_ = 0;    // the socket must not be opened before this time
+  int64_t checked_at_ms_ = 0;  // time of the latest check by `endless_`
+  int64_t heard_ms_ = 0;       // time of the latest message, or of the latest Open
+  int64_t retry_at_ms_ = 0;    // the socket must not be opened before this time
 };
 
 }  // namespace kvcast::router

@@ -30,7 +30,7 @@ std::optional<GaugeReject> PeerLoads::Take(LoadGauge gauge, int64_t now_us) {
   origin = {.epoch = gauge.epoch,
             .seq = gauge.seq,
             .heard_us = now_us,
-            .silent_us = now_us + kSilentPeriods * gauge.period_ms * 1000,
+            .expires_at_us = now_us + kSilentPeriods * gauge.period_ms * 1000,
             .load = std::move(gauge.load)};
   return std::nullopt;
 }
@@ -45,14 +45,14 @@ size_t PeerLoads::WorkersOfOthers(const std::string& origin) const {
 }
 
 void PeerLoads::Expire(int64_t now_us) {
-  version_ +=
-      std::erase_if(origins_, [&](const auto& entry) { return entry.second.silent_us <= now_us; });
+  version_ += std::erase_if(
+      origins_, [&](const auto& entry) { return entry.second.expires_at_us <= now_us; });
 }
 
 std::optional<int64_t> PeerLoads::expires_us() const {
   std::optional<int64_t> first;
   for (const auto& [name, origin] : origins_) {
-    first = std::min(first.value_or(origin.silent_us), origin.silent_us);
+    first = std::min(first.value_or(origin.expires_at_us), origin.expires_at_us);
   }
   return first;
 }

@@ -57,8 +57,8 @@ class PeerLoads {
   struct Origin {
     uint64_t epoch = 0;
     uint64_t seq = 0;
-    int64_t heard_us = 0;
-    int64_t silent_us = 0;  // the router is dropped at this time
+    int64_t heard_us = 0;       // time of the latest message
+    int64_t expires_at_us = 0;  // the router is dropped at this time
     OriginLoad load;
   };
   size_t WorkersOfOthers(const std::string& origin) const;

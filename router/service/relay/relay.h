@@ -6,7 +6,7 @@
 // numbers from 0 on. A missing number means that a message of the topic was lost, or that a batch
 // or event was lost that may belong to the topic. After a reset of the worker, its numbers begin at
 // 0 again. The batches of one worker are sent in order. The relay has no replay. A subscriber that
-// needs every batch must follow the worker itself, or its StreamRelay.
+// needs every batch must follow the worker directly, or the StreamRelay of the worker.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

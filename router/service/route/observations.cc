@@ -76,7 +76,7 @@ struct Observations::Filter {
     group = Wanted(request, "group");
   }
 
-  bool Matches(const Seen& seen) const {
+  bool Matches(const EventEntry& seen) const {
     return types[static_cast<size_t>(seen.type)] && tiers[static_cast<size_t>(seen.tier)] &&
            (group.empty() || (seen.group >= 0 && group == std::to_string(seen.group))) &&
            names.contains(seen.worker);
@@ -101,43 +101,43 @@ std::vector<T> Observations::Tail(const Recent<T>& recent, uint64_t since, uint6
   return {recent.entries.begin() + static_cast<std::ptrdiff_t>(from), recent.entries.end()};
 }
 
-Observations::Seen Observations::Describe(const Event& event) {
-  Seen seen;
+Observations::EventEntry Observations::Describe(const Event& event) {
+  EventEntry entry;
   if (const auto* stored = std::get_if<BlockStored>(&event)) {
-    seen.tier = TierOf(stored->medium);
-    seen.group = stored->group_idx.value_or(-1);
-    seen.blocks = stored->block_hashes.size();
-    seen.tokens = stored->token_ids ? stored->token_ids->size() : 0;
-    if (!stored->block_hashes.empty()) seen.first = stored->block_hashes[0];
+    entry.tier = TierOf(stored->medium);
+    entry.group = stored->group_idx.value_or(-1);
+    entry.blocks = stored->block_hashes.size();
+    entry.tokens = stored->token_ids ? stored->token_ids->size() : 0;
+    if (!stored->block_hashes.empty()) entry.first = stored->block_hashes[0];
   } else if (const auto* removed = std::get_if<BlockRemoved>(&event)) {
-    seen.type = Type::kRemoved;
-    seen.tier = TierOf(removed->medium);
-    seen.group = removed->group_idx.value_or(-1);
-    seen.blocks = removed->block_hashes.size();
-    if (!removed->block_hashes.empty()) seen.first = removed->block_hashes[0];
+    entry.type = Type::kRemoved;
+    entry.tier = TierOf(removed->medium);
+    entry.group = removed->group_idx.value_or(-1);
+    entry.blocks = removed->block_hashes.size();
+    if (!removed->block_hashes.empty()) entry.first = removed->block_hashes[0];
   } else {
-    seen.type = Type::kCleared;
-    seen.tier = TierOf(std::get<AllBlocksCleared>(event).medium);
+    entry.type = Type::kCleared;
+    entry.tier = TierOf(std::get<AllBlocksCleared>(event).medium);
   }
-  return seen;
+  return entry;
 }
 
 void Observations::Note(const FleetWorker& worker, const AppliedBatch& applied) {
-  std::vector<Seen> joined;  // adjacent events that differ only in their blocks are one entry
+  std::vector<EventEntry> joined;  // adjacent events that differ only in their blocks are one entry
   for (const Event& event : applied.batch.events) {
-    Seen seen = Describe(event);
+    EventEntry entry = Describe(event);
     if (!joined.empty()) {
-      Seen& last = joined.back();
-      if (last.type == seen.type && last.tier == seen.tier && last.group == seen.group) {
-        last.blocks += seen.blocks;
-        last.tokens += seen.tokens;
+      EventEntry& last = joined.back();
+      if (last.type == entry.type && last.tier == entry.tier && last.group == entry.group) {
+        last.blocks += entry.blocks;
+        last.tokens += entry.tokens;
         continue;
       }
     }
-    seen.worker = worker.id;
-    seen.seq = applied.seq.value;
-    seen.ts = applied.batch.ts;
-    joined.push_back(std::move(seen));
+    entry.worker = worker.id;
+    entry.seq = applied.seq.value;
+    entry.ts = applied.batch.ts;
+    joined.push_back(std::move(entry));
   }
   // The threads that apply the batches of other workers wait for this mutex.
   const MutexLock lock(events_.mutex);
@@ -150,7 +150,7 @@ void Observations::Note(const FleetWorker& worker, const AppliedBatch& applied) 
 }
 
 void Observations::Note(const RouteDecision& decision, double now) {
-  const auto decided = std::make_shared<Decided>(Decided{now, decision});
+  const auto decided = std::make_shared<DecisionEntry>(DecisionEntry{now, decision});
   std::vector<RouteCandidate>& candidates = decided->decision.candidates;
   if (candidates.size() > kCandidatesMax) {
     std::swap(candidates.front(), candidates[decision.chosen]);
@@ -161,7 +161,7 @@ void Observations::Note(const RouteDecision& decision, double now) {
     candidates.shrink_to_fit();
   }
   for (RouteCandidate& candidate : candidates) candidate.answer.prefixes = nullptr;
-  std::shared_ptr<const Decided> oldest;  // freed after the lock is released
+  std::shared_ptr<const DecisionEntry> oldest;  // freed after the lock is released
   const MutexLock lock(decisions_.mutex);
   ++decisions_.seen;
   decisions_.entries.push_back(decided);
@@ -210,9 +210,9 @@ void Observations::Sample(const ServiceCore& core) {
 }
 
 // Returns the newest entries first.
-std::vector<Observations::Seen> Observations::Select(const Filter& filter, uint64_t since,
-                                                     uint64_t limit, uint64_t& next) const {
-  std::vector<Seen> selected;
+std::vector<Observations::EventEntry> Observations::Select(const Filter& filter, uint64_t since,
+                                                           uint64_t limit, uint64_t& next) const {
+  std::vector<EventEntry> selected;
   const MutexLock lock(events_.mutex);
   next = events_.seen;
   const uint64_t from = PositionOf(since, next, events_.entries.size());
@@ -233,7 +233,7 @@ HttpReply Observations::Events(const HttpRequest& request, const FleetList& flee
   json.BeginObject();
   json.Key("events");
   json.BeginArray();
-  for (const Seen& event : events) {
+  for (const EventEntry& event : events) {
     json.BeginObject();
     json.Member("worker", filter.names.at(event.worker));
     json.Member("seq", event.seq);

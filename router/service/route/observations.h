@@ -47,7 +47,7 @@ class Observations {
 
  private:
   enum class Type : uint8_t { kStored, kRemoved, kCleared };
-  struct Seen {
+  struct EventEntry {
     WorkerId worker;
     uint64_t seq = 0;
     double ts = 0;
@@ -59,7 +59,7 @@ class Observations {
     std::optional<BlockHash> first;
   };
   struct Filter;
-  struct Decided {
+  struct DecisionEntry {
     double time = 0;
     RouteDecision decision;  // without QueryAnswer::prefixes
   };
@@ -72,12 +72,12 @@ class Observations {
   };
   template <typename T>
   static std::vector<T> Tail(const Recent<T>& recent, uint64_t since, uint64_t& next);
-  static Seen Describe(const Event& event);
-  std::vector<Seen> Select(const Filter& filter, uint64_t since, uint64_t limit,
-                           uint64_t& next) const;
+  static EventEntry Describe(const Event& event);
+  std::vector<EventEntry> Select(const Filter& filter, uint64_t since, uint64_t limit,
+                                 uint64_t& next) const;
 
-  Recent<Seen> events_;
-  Recent<std::shared_ptr<const Decided>> decisions_;
+  Recent<EventEntry> events_;
+  Recent<std::shared_ptr<const DecisionEntry>> decisions_;
   Recent<std::shared_ptr<const nlohmann::json>> samples_;
 };
 

@@ -38,15 +38,15 @@ Status ReadItems(const Json& json, const std::string& name, Query& query) {
                     " elements");
   }
   for (const Json& value : json) {
-    const std::string at = ElementName(name, query.inputs.mm_items.size());
+    const std::string element = ElementName(name, query.inputs.mm_items.size());
     MultimodalItem& item = query.inputs.mm_items.emplace_back();
     if (!value.is_object() || value.size() != 3 || !value.contains("identifier") ||
         !value.contains("offset") || !value.contains("length")) {
-      return BadField(at + ": must be an object of identifier, offset and length");
+      return BadField(element + ": must be an object of identifier, offset and length");
     }
-    Status status = ReadText(value["identifier"], at + ".identifier", item.identifier);
-    if (status.ok()) status = ReadInteger(value["offset"], at + ".offset", 0, item.offset);
-    if (status.ok()) status = ReadInteger(value["length"], at + ".length", 1, item.length);
+    Status status = ReadText(value["identifier"], element + ".identifier", item.identifier);
+    if (status.ok()) status = ReadInteger(value["offset"], element + ".offset", 0, item.offset);
+    if (status.ok()) status = ReadInteger(value["length"], element + ".length", 1, item.length);
     if (!status.ok()) return status;
   }
   return Status();
@@ -58,27 +58,27 @@ Status ReadDigests(const Json& json, const std::string& name, Query& query) {
                     " elements");
   }
   for (const Json& value : json) {
-    const std::string at = ElementName(name, query.inputs.embedding_digests.size());
+    const std::string element = ElementName(name, query.inputs.embedding_digests.size());
     PromptEmbeddingDigests& of_size = query.inputs.embedding_digests.emplace_back();
     if (!value.is_object() || value.size() != 2 || !value.contains("block_size") ||
         !value.contains("digests") || !value["digests"].is_array()) {
-      return BadField(at + ": must be an object of block_size and an array of digests");
+      return BadField(element + ": must be an object of block_size and an array of digests");
     }
     Status status =
-        ReadInteger(value["block_size"], at + ".block_size", 1, of_size.hash_block_size);
+        ReadInteger(value["block_size"], element + ".block_size", 1, of_size.hash_block_size);
     if (!status.ok()) return status;
     const auto same = [&of_size](const PromptEmbeddingDigests& other) {
       return &other != &of_size && other.hash_block_size == of_size.hash_block_size;
     };
     if (std::ranges::any_of(query.inputs.embedding_digests, same)) {
-      return BadField(at + ".block_size: occurs twice");
+      return BadField(element + ".block_size: occurs twice");
     }
     for (const Json& digest : value["digests"]) {
       const auto bytes =
           digest.is_string() ? BytesFromHex(digest.get_ref<const std::string&>()) : std::nullopt;
       auto& read = of_size.digests.emplace_back();
       if (!bytes || bytes->size() != read.size()) {
-        return BadField(ElementName(at + ".digests", of_size.digests.size() - 1) +
+        return BadField(ElementName(element + ".digests", of_size.digests.size() - 1) +
                         ": not the hex digits of " + std::to_string(read.size()) + " bytes");
       }
       std::copy(bytes->begin(), bytes->end(), read.begin());

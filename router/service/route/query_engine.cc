@@ -320,9 +320,9 @@ void QueryEngine::Prove(const WorkerIngest& source, const Query& query, const Pl
   const bool by_chain = plan.cohort.chain.has_value();
   const bool lacks_host_blocks = source.lacks_host_blocks();
   // Chunked local attention has hits without blocks.
-  const bool found = answer.match.gpu_tokens > 0 && !index_.ShapeOf(source.id()).has_chunks;
+  const bool has_hit = answer.match.gpu_tokens > 0 && !index_.ShapeOf(source.id()).has_chunks;
   ContentHits hidden{.gpu = false, .with_cpu = false};
-  if (answer.reason.empty() && plan.proven_by_hit && !found) {
+  if (answer.reason.empty() && plan.proven_by_hit && !has_hit) {
     hidden = HitsByContent(source, plan.cohort, query, names);
   }
   if (hidden.gpu) answer.reason = kOtherHashes;

@@ -87,15 +87,15 @@ PeersOfDecision PeersOfDecision::Of(const PeerView& view, double now_ms) {
 int64_t RequestRouter::ExpectedTokens(const QueryAnswer& answer, std::vector<ExpectedOf>& expected,
                                       double now_ms) {
   if (!answer.prefixes) return 0;
-  auto of = std::ranges::find(expected, answer.prefixes, &ExpectedOf::prefixes);
-  if (of == expected.end()) {
+  auto entry = std::ranges::find(expected, answer.prefixes, &ExpectedOf::prefixes);
+  if (entry == expected.end()) {
     expected.push_back(
         {answer.prefixes, speculative_.Match(*answer.prefixes, static_cast<int64_t>(now_ms))});
-    of = expected.end() - 1;
+    entry = expected.end() - 1;
   }
-  const auto worker =
-      std::ranges::find(of->workers, answer.match.worker, &SpeculativePrefixes::Expected::worker);
-  if (worker == of->workers.end()) return 0;
+  const auto worker = std::ranges::find(entry->workers, answer.match.worker,
+                                        &SpeculativePrefixes::Expected::worker);
+  if (worker == entry->workers.end()) return 0;
   return static_cast<int64_t>(worker->prefixes) * answer.hash_block_size;
 }
 
@@ -126,16 +126,16 @@ FleetForecast::Facts RequestRouter::FactsOf(const Query& query, const RouteCandi
 
 void RequestRouter::Weigh(const Query& query, int64_t expected_tokens, int64_t prefix_tokens,
                           RouteCandidate& weighed) {
-  const QueryAnswer& said = weighed.answer;
-  const WorkerId worker = said.match.worker;
+  const QueryAnswer& answer = weighed.answer;
+  const WorkerId worker = answer.match.worker;
   weighed.speculative_tokens = std::min(expected_tokens, query.prompt_tokens);
   weighed.load = LoadOf(worker);
-  weighed.token_costs = CostsOfLoads(said.load_costs, config_.weights);
+  weighed.token_costs = CostsOfLoads(answer.load_costs, config_.weights);
   weighed.parts = forecast_.Weigh(FactsOf(query, weighed, prefix_tokens), config_.weights);
   weighed.parts.queue_s +=
       config_.weights.queued_request * static_cast<double>(weighed.load.queued_requests);
   weighed.cost = Cost(weighed.parts, config_.weights, forecast_.delay());
-  if (said.state == SourceState::kConnecting) {
+  if (answer.state == SourceState::kConnecting) {
     weighed.eligible = false;
     weighed.reason = "connecting";
   }
@@ -165,14 +165,14 @@ size_t RequestRouter::Choose(const Query& query, const std::vector<RouteCandidat
   const double scale =
       temperature * forecast_.PromptSeconds(best->answer.model, query.prompt_tokens);
   if (scale <= 0) return static_cast<size_t>(best - candidates.begin());
-  std::vector<double> upto;
+  std::vector<double> cumulative;
   for (const RouteCandidate& candidate : candidates) {
     const double odds = candidate.eligible ? std::exp((best->cost - candidate.cost) / scale) : 0.0;
-    upto.push_back((upto.empty() ? 0.0 : upto.back()) + odds);
+    cumulative.push_back((cumulative.empty() ? 0.0 : cumulative.back()) + odds);
   }
-  const double drawn = random_() * upto.back();
-  const auto it = std::upper_bound(upto.begin(), upto.end(), drawn);
-  return std::min(static_cast<size_t>(it - upto.begin()), candidates.size() - 1);
+  const double drawn = random_() * cumulative.back();
+  const auto it = std::upper_bound(cumulative.begin(), cumulative.end(), drawn);
+  return std::min(static_cast<size_t>(it - cumulative.begin()), candidates.size() - 1);
 }
 
 size_t RequestRouter::NextInTurn(const std::vector<RouteCandidate>& candidates) {
@@ -279,14 +279,14 @@ void RequestRouter::Book(const Query& query, const RouteDecision& decision,
   const int64_t reusable = std::max(match.gpu_tokens, chosen.speculative_tokens);
   booking.prefill_tokens = std::max<int64_t>(query.prompt_tokens - reusable, 0);
   booking.decode_blocks = CeilDiv(query.prompt_tokens, std::max<int64_t>(hash_block_size, 16));
-  booking.routed_ms = now_ms;
+  booking.routed_at_ms = now_ms;
   booking.first_token_s = FirstTokenSeconds(chosen.parts);
-  booking.expires_ms = now_ms + static_cast<double>(config_.booking_lifetime_ms);
+  booking.expires_at_ms = now_ms + static_cast<double>(config_.booking_lifetime_ms);
   booking.number = next_number_++;
   forecast_.Routed(booking.number, facts);
   NoteChange();
   loads_[match.worker].active_prefill_tokens += booking.prefill_tokens;
-  order_.emplace_back(decision.request_id, booking.expires_ms);
+  order_.emplace_back(decision.request_id, booking.expires_at_ms);
   bookings_[decision.request_id] = booking;
   if (chosen.answer.prefixes && hash_block_size > 0) {
     const auto sample = Sample(*chosen.answer.prefixes, match.gpu_tokens / hash_block_size,
@@ -316,7 +316,7 @@ void RequestRouter::Expire(double now_ms) {
   // A later booking with the same id has its own entry in `order_`.
   const auto is_booked = [this](const std::pair<std::string, double>& entry) KV_REQUIRES(mutex_) {
     const auto it = bookings_.find(entry.first);
-    return it != bookings_.end() && it->second.expires_ms == entry.second;
+    return it != bookings_.end() && it->second.expires_at_ms == entry.second;
   };
   while (!order_.empty() &&
          (order_.front().second <= now_ms || bookings_.size() > config_.bookings_max)) {
@@ -345,7 +345,7 @@ Status RequestRouter::Take(const Feedback& feedback, double now_ms) {
     BeginDecoding(booking);
     forecast_.FirstToken(booking.number, now_ms / 1000);
     NoteChange();
-    const double taken_s = (now_ms - booking.routed_ms) / 1000;
+    const double taken_s = (now_ms - booking.routed_at_ms) / 1000;
     ++counters_.first_tokens;
     counters_.predicted_first_token_s += booking.first_token_s;
     counters_.first_token_s += taken_s;

@@ -201,9 +201,9 @@ class RequestRouter {
     int64_t decode_blocks = 0;
     bool decoding = false;
     bool compared = false;
-    double routed_ms = 0;
+    double routed_at_ms = 0;
     double first_token_s = 0;  // predicted
-    double expires_ms = 0;
+    double expires_at_ms = 0;
     uint64_t number = 0;  // number of the request in forecast_
   };
 
@@ -246,7 +246,7 @@ class RequestRouter {
   FleetForecast forecast_ KV_GUARDED_BY(mutex_);
   std::unordered_map<WorkerId, WorkerLoad> loads_ KV_GUARDED_BY(mutex_);
   std::unordered_map<std::string, Booking, SeededTextHash> bookings_ KV_GUARDED_BY(mutex_);
-  // The request id and expires_ms of each booking, in order of booking.
+  // The request id and expires_at_ms of each booking, in order of booking.
   std::deque<std::pair<std::string, double>> order_ KV_GUARDED_BY(mutex_);
   RoundRobin round_robin_ KV_GUARDED_BY(mutex_);
   RoutingCounters counters_ KV_GUARDED_BY(mutex_);

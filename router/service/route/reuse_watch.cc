@@ -74,7 +74,8 @@ void ReuseWatch::Refresh(const PrefixIndex& index, const FleetList& fleet,
       const MutexLock lock(mutex_);
       const auto it = watched_.find(worker.id);
       // The worker may have been removed or restarted since the lock was released.
-      if (it != watched_.end() && it->second.resets == resets) it->second.found = std::move(found);
+      if (it != watched_.end() && it->second.resets == resets)
+        it->second.diagnosis = std::move(found);
     }
     if (steady_ms() >= end) return;
   }
@@ -110,7 +111,7 @@ void ReuseWatch::Note(WorkerId worker, std::string_view kind, const ReuseAnswer&
 void ReuseWatch::Reset(WorkerId worker) {
   const MutexLock lock(mutex_);
   Watched& watched = watched_[worker];
-  watched.found = {};
+  watched.diagnosis = {};
   watched.answers.clear();
   watched.answered = 0;
   ++watched.resets;
@@ -122,7 +123,7 @@ void ReuseWatch::Remove(WorkerId worker) {
 }
 
 ReuseDiagnosis ReuseWatch::DiagnosisOf(const Watched& watched) {
-  ReuseDiagnosis diagnosis = watched.found;
+  ReuseDiagnosis diagnosis = watched.diagnosis;
   ApplyAnswers(watched.answers, diagnosis);
   return diagnosis;
 }

@@ -60,7 +60,7 @@ class ReuseWatch {
 
  private:
   struct Watched {
-    ReuseDiagnosis found;
+    ReuseDiagnosis diagnosis;          // of the latest Refresh
     std::vector<ReuseAnswer> answers;  // ring buffer
     size_t answered = 0;               // answers with a prediction > 0 since the latest reset
     ReuseByKindAndCause totals;

@@ -55,15 +55,16 @@ static void AddWorkerFacts(const FleetList& fleet, int64_t now_ms,
   }
 }
 
-// Forgets the load of the workers of `then` that are removed. Must be called after a use of a
-// worker of `then`: if the worker was removed before this use, the use has stored its load again.
-// A second OnRemoved of a worker is harmless, because a worker's id is never used again.
-static void ForgetRemoved(ServiceCore& core, const FleetView& then) {
+// Forgets the load of the workers of `earlier` that were removed since. Must be called after
+// RequestRouter has used a worker of `earlier`: if the worker was removed before that,
+// RequestRouter has stored load for a removed worker. A second OnRemoved of a worker is harmless,
+// because a worker's id is never used again.
+static void ForgetRemoved(ServiceCore& core, const FleetView& earlier) {
   const FleetView now = core.fleet->view();
-  if (now == then) return;
+  if (now == earlier) return;
   // A newer view has the workers that are left in the same order, and new workers after them.
   auto left = now->workers.begin();
-  for (const auto& worker : then->workers) {
+  for (const auto& worker : earlier->workers) {
     if (left != now->workers.end() && *left == worker) {
       ++left;
     } else {

@@ -22,10 +22,10 @@ std::optional<std::vector<TokenId>> PromptWithCheckpoint(const Query& query,
   if (!allowed || marked) return std::nullopt;
   std::vector<TokenId> prompt;
   prompt.reserve(query.tokens.size() + 1);
-  const auto at = query.tokens.begin() + position;
-  prompt.insert(prompt.end(), query.tokens.begin(), at);
+  const auto marker = query.tokens.begin() + position;
+  prompt.insert(prompt.end(), query.tokens.begin(), marker);
   prompt.push_back(*query.vllm_checkpoint_token);
-  prompt.insert(prompt.end(), at, query.tokens.end());
+  prompt.insert(prompt.end(), marker, query.tokens.end());
   return prompt;
 }
 

@@ -1,5 +1,5 @@
-// ClientSourceFile: the sources that clients have registered over HTTP, in the state folder. They
-// survive a restart of the router.
+// ClientSourceFile: the sources that clients have registered over HTTP, in the state folder. A
+// router that starts again follows these sources again.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -89,8 +89,9 @@ bool SavedWorkers::empty() const {
 
 size_t SavedWorkers::DropPeer() {
   const MutexLock lock(mutex_);
-  const size_t dropped = std::erase_if(
-      by_registration_, [](const auto& of) { return of.second.origin == StateOrigin::kPeer; });
+  const size_t dropped = std::erase_if(by_registration_, [](const auto& entry) {
+    return entry.second.origin == StateOrigin::kPeer;
+  });
   by_registration_.merge(replaced_);
   return dropped;
 }
@@ -126,7 +127,7 @@ std::optional<RestoredWorker> SavedWorkers::Restore(PrefixIndex& index,
     return place.file->Restore(index, source.id(), place.number);
   });
   if (!status.ok()) {
-    Settle(text, place.origin, &RestoreCounters::workers_refused);
+    DropAndCount(text, place.origin, &RestoreCounters::workers_refused);
     if (log_ != nullptr) {
       log_->Write(log_events::kStateRefused, source.name(), {{"reason", status.message()}});
     }
@@ -136,7 +137,7 @@ std::optional<RestoredWorker> SavedWorkers::Restore(PrefixIndex& index,
   return RestoredWorker{
       saved.position, [this, text, origin = place.origin, name = source.name(), residencies,
                        next_seq = saved.position.next_seq] {
-        Settle(text, origin, &RestoreCounters::workers_restored);
+        DropAndCount(text, origin, &RestoreCounters::workers_restored);
         if (log_ == nullptr) return;
         log_->Write(
             log_events::kSourceRestored, name,
@@ -144,8 +145,8 @@ std::optional<RestoredWorker> SavedWorkers::Restore(PrefixIndex& index,
       }};
 }
 
-void SavedWorkers::Settle(const std::string& registration, StateOrigin origin,
-                          uint64_t RestoreCounters::*counter) {
+void SavedWorkers::DropAndCount(const std::string& registration, StateOrigin origin,
+                                uint64_t RestoreCounters::*counter) {
   const MutexLock lock(mutex_);
   by_registration_.erase(registration);
   replaced_.erase(registration);

@@ -74,8 +74,8 @@ class SavedWorkers {
   void Reserve(PrefixIndex& index);
   // Drops the states of the registration, and adds 1 to the counter. `origin`: of the state that
   // Restore used.
-  void Settle(const std::string& registration, StateOrigin origin,
-              uint64_t RestoreCounters::*counter);
+  void DropAndCount(const std::string& registration, StateOrigin origin,
+                    uint64_t RestoreCounters::*counter);
   RestoreCounters& CountersOf(StateOrigin origin) KV_REQUIRES(mutex_) {
     return counters_[static_cast<size_t>(origin)];
   }

@@ -33,9 +33,9 @@ void ShardSave::Begin(const SavedRouter& router, size_t shard, int fd) {
   router.fleet.BetweenTurns(shard, [&](const std::vector<FollowedWorker>& all) {
     std::vector<FollowedWorker> workers;
     std::ranges::copy_if(all, std::back_inserter(workers),
-                         [](const auto& of) { return of.worker->source->CanSave(); });
+                         [](const auto& worker) { return worker.worker->source->CanSave(); });
     std::vector<WorkerId> ids;
-    for (const FollowedWorker& of : workers) ids.push_back(of.worker->id);
+    for (const FollowedWorker& followed : workers) ids.push_back(followed.worker->id);
     workers_ = workers.size();
     IndexImage::Freeze(router.index, shard, ids, [&](const FrozenShard& frozen) {
       writer_.emplace(fd, EncodeHead(head, WorkersOf(workers, frozen, router.text_of)));

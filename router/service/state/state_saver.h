@@ -1,4 +1,4 @@
-// StateSaver: saves the state of all workers again and again, one shard after the other.
+// StateSaver: saves the state of all workers once per period, one shard after the other.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

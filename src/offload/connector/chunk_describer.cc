@@ -11,8 +11,9 @@ ChunkRecord ChunkDescriber::Record(const RequestState& state, int64_t begin, int
   const int64_t hash_block_size = layout_.tokens_per_hash;
   KV_CHECK(end <= std::ssize(request.tokens) && end / hash_block_size <= std::ssize(request.chain));
   ChunkRecord record;
-  for (int64_t at = last_only ? end : begin + block_size; at <= end; at += block_size) {
-    record.hashes.push_back(BlockDigest(request.chain, at / hash_block_size - 1, 1));
+  for (int64_t block_end = last_only ? end : begin + block_size; block_end <= end;
+       block_end += block_size) {
+    record.hashes.push_back(BlockDigest(request.chain, block_end / hash_block_size - 1, 1));
   }
   if (begin > 0) record.parent = BlockDigest(request.chain, begin / hash_block_size - 1, 1);
   record.tokens.assign(request.tokens.begin() + begin, request.tokens.begin() + end);
@@ -23,8 +24,8 @@ ChunkRecord ChunkDescriber::Record(const RequestState& state, int64_t begin, int
   auto& keys = record.extra_keys.emplace(record.hashes.size());
   if (request.hash_inputs.empty()) return record;
   for (size_t i = 0; i < keys.size(); ++i) {
-    const int64_t last = end - static_cast<int64_t>(keys.size() - 1 - i) * block_size;
-    ExtraKeys extra = ExtraKeysFor(request.hash_inputs, last - block_size, last);
+    const int64_t block_end = end - static_cast<int64_t>(keys.size() - 1 - i) * block_size;
+    ExtraKeys extra = ExtraKeysFor(request.hash_inputs, block_end - block_size, block_end);
     if (!extra.empty()) keys[i] = std::move(extra);
   }
   return record;

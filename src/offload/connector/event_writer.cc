@@ -73,9 +73,10 @@ void EventWriter::EndBatch() {
 
 void EventWriter::NoteStored(const OffloadKey& key, const EventTier& tier) {
   if (!keep_until_last_) return;
-  std::vector<Residency>& held = residencies_[key];
+  std::vector<Residency>& residencies = residencies_[key];
   const Residency residency{tier.medium, tier.ownership};
-  if (std::find(held.begin(), held.end(), residency) == held.end()) held.push_back(residency);
+  if (std::find(residencies.begin(), residencies.end(), residency) == residencies.end())
+    residencies.push_back(residency);
 }
 
 void EventWriter::NoteRemoved(const OffloadKey& key, const EventTier& tier) {
@@ -96,9 +97,9 @@ void EventWriter::NoteCleared(const EventTier& tier) {
     if (tier.medium == medium_) records_.clear();
     return;
   }
-  std::vector<OffloadKey> held;
-  for (const auto& [key, residencies] : residencies_) held.push_back(key);
-  for (const OffloadKey& key : held) NoteRemoved(key, tier);
+  std::vector<OffloadKey> keys;
+  for (const auto& [key, residencies] : residencies_) keys.push_back(key);
+  for (const OffloadKey& key : keys) NoteRemoved(key, tier);
 }
 
 void EventWriter::Translate(const OffloadEvent& event, const EventTier& tier,

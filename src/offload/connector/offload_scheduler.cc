@@ -34,7 +34,7 @@ Status CheckConfig(const OffloadSchedulerConfig& config) {
       std::ranges::any_of(config.layout.groups, &GroupSpec::prefill_checkpoint_blocks);
   if (checkpoints && !offload::StatesAreHandedOver(config)) {
     return {StatusCode::kInvalidArgument,
-            "prefill checkpoints need states_handed_over: a block table does not say after which "
+            "prefill checkpoints need states_handed_over: a block table does not show after which "
             "token a state was kept"};
   }
   return Status();

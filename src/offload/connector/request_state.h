@@ -32,7 +32,7 @@ struct RequestState {
   int64_t local_tokens = 0;                 // leading tokens on the GPU at the latest match
   std::optional<int64_t> tail_boundary;     // end of the latest match, if it is inside a block
   std::optional<int64_t> pending_since_ms;  // time of the first match of a wait; nullopt: no wait
-  int64_t asked_ms = 0;                     // time of the latest match
+  int64_t last_match_ms = 0;                // time of the latest match
   bool within_step = false;                 // the latest match is loaded within the step
   std::vector<OffloadJobId> jobs;           // one load, or any number of stores
   bool loaded = false;                      // at least one load was started

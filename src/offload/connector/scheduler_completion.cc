@@ -37,7 +37,7 @@ void OffloadScheduler::Impl::ForgetIfDone(OffloadRequestId id) {
   if (request != nullptr && request->closed && request->jobs.empty()) requests.erase(id);
 }
 
-void OffloadScheduler::Impl::FailStoresOver(const Job& load) {
+void OffloadScheduler::Impl::FailStoresBasedOn(const Job& load) {
   for (auto& [id, job] : jobs) {
     if (job.store && job.request == load.request) job.failed = true;
   }
@@ -53,7 +53,7 @@ void OffloadScheduler::Impl::EndLoad(OffloadJobId id, const Job& job, OffloadArr
   } else if (!job.within_step) {
     (job.failed ? arrivals.failed : arrivals.loaded).push_back(job.request);
   } else if (job.failed) {
-    FailStoresOver(job);
+    FailStoresBasedOn(job);
     const Request* request = Find(job.request);
     // A finished request has no blocks, and no tokens to compute.
     if (request != nullptr && !request->finished) arrivals.failed.push_back(job.request);
@@ -116,7 +116,7 @@ void OffloadScheduler::OnCompletions(std::span<const OffloadCompletion> completi
     if (completion.success) continue;
     for (const auto* loads : {&impl_->jobs, &impl_->dropped_loads}) {
       const auto load = loads->find(completion.job);
-      if (load != loads->end() && load->second.within_step) impl_->FailStoresOver(load->second);
+      if (load != loads->end() && load->second.within_step) impl_->FailStoresBasedOn(load->second);
     }
   }
   for (const OffloadCompletion& completion : completions) {

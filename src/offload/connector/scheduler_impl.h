@@ -123,7 +123,7 @@ class OffloadScheduler::Impl {
   // Makes the stores of the request fail, because a load within the step has failed. A request
   // starts such a load only without jobs, so all its stores may read blocks that steps computed
   // from the load.
-  void FailStoresOver(const Job& load);
+  void FailStoresBasedOn(const Job& load);
   void BecomeLate(Job& job);
   void FenceFinished(const Request& request);
 

@@ -14,8 +14,8 @@ namespace {
 // Number of blocks of a group that hold a prefix of `tokens` tokens. If the group reads no token of
 // the prefix again, the last incomplete block does not count.
 int64_t BlocksOf(const OffloadGroup& group, int64_t tokens, bool compatible) {
-  const bool seen = compatible || SkippedTokens(group.spec, tokens) < tokens;
-  return seen ? CeilDiv(tokens, group.tokens_per_block) : tokens / group.tokens_per_block;
+  const bool is_read = compatible || SkippedTokens(group.spec, tokens) < tokens;
+  return is_read ? CeilDiv(tokens, group.tokens_per_block) : tokens / group.tokens_per_block;
 }
 
 // The sum, or INT64_MAX if the sum is larger. REQUIRES: duration_ms >= 0.
@@ -104,7 +104,7 @@ Status OffloadScheduler::Impl::Load(Request& request, int64_t external_tokens,
   if (request.within_step) sync_bytes += bytes;
   const int64_t expected_ms = loading_bytes / config.load_bytes_per_ms;
   const int64_t deadline_ms =
-      LaterTime(LaterTime(request.asked_ms, config.late_load_ms), expected_ms);
+      LaterTime(LaterTime(request.last_match_ms, config.late_load_ms), expected_ms);
   job.id = AddJob(request, {.request = request.id,
                             .within_step = request.within_step,
                             .bytes = bytes,

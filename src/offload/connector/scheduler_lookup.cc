@@ -16,7 +16,7 @@ class OffloadScheduler::Impl::Answers {
   LookupResult Chunk(size_t group, int64_t chunk) {
     const OffloadKey key = request_.ChunkKey(scheduler_.layout, group, chunk);
     const LookupResult result = scheduler_.calls.Lookup(key, request_.id);
-    if (IsThere(result) && NeedsRecord(group, key)) {
+    if (IsPresent(result) && NeedsRecord(group, key)) {
       scheduler_.writer.Describe(key, scheduler_.describer.Chunk(request_, group, chunk));
     }
     return Settled(key, result);
@@ -26,7 +26,7 @@ class OffloadScheduler::Impl::Answers {
     if (tokens % chunk_tokens == 0) return Chunk(group, tokens / chunk_tokens - 1);
     const OffloadKey key = request_.PrefixKey(scheduler_.layout, group, tokens);
     const LookupResult result = scheduler_.calls.Lookup(key, request_.id);
-    if (IsThere(result) && NeedsRecord(group, key)) {
+    if (IsPresent(result) && NeedsRecord(group, key)) {
       scheduler_.writer.Describe(key, scheduler_.describer.Tail(request_, group, tokens));
     }
     return Settled(key, result);
@@ -36,7 +36,7 @@ class OffloadScheduler::Impl::Answers {
   }
 
  private:
-  bool IsThere(LookupResult result) const {
+  bool IsPresent(LookupResult result) const {
     return result == LookupResult::kHit ||
            (result == LookupResult::kPending && scheduler_.is_v032());
   }
@@ -61,20 +61,20 @@ OffloadAnswer OffloadScheduler::Impl::Ask(const Request& request, int64_t local_
                            .local_tokens = local_tokens,
                            .num_hashes = std::min(std::ssize(request.request->chain), units)};
   if (is_v032()) question.max_load_tokens = request.options.max_load_tokens;
-  Answers manager(*this, request, wait);
+  Answers lookup(*this, request, wait);
   OffloadAnswers answers;
-  answers.chunk = [&](size_t group, int64_t chunk) { return manager.Chunk(group, chunk); };
-  answers.tail = [&](size_t group, int64_t tokens) { return manager.Tail(group, tokens); };
+  answers.chunk = [&](size_t group, int64_t chunk) { return lookup.Chunk(group, chunk); };
+  answers.tail = [&](size_t group, int64_t tokens) { return lookup.Tail(group, tokens); };
   if (wait && loading.HasInTime()) {
     answers.being_loaded = [&](size_t group, int64_t chunk) {
-      return manager.BeingLoaded(group, chunk);
+      return lookup.BeingLoaded(group, chunk);
     };
   }
   return LookupOffloaded(layout, question, answers);
 }
 
 OffloadMatch OffloadScheduler::Impl::Match(Request& request, int64_t local_tokens, int64_t now_ms) {
-  request.asked_ms = now_ms;
+  request.last_match_ms = now_ms;
   request.local_tokens = local_tokens;
   request.tail_boundary.reset();
   request.within_step = false;

@@ -47,7 +47,7 @@ class FreeRuns {
     return {run.first, count};
   }
   // The length of the run that Take would use.
-  uint32_t LongestFor(uint32_t count) const {
+  uint32_t RunLengthFor(uint32_t count) const {
     if (by_count_.empty()) return 0;
     const auto found = by_count_.lower_bound({count, 0});
     return found == by_count_.end() ? std::prev(found)->first : found->first;

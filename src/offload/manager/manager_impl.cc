@@ -106,12 +106,12 @@ void OffloadManager::Impl::ForgetChosen() {
 
 bool OffloadManager::Impl::MakeRoom(int64_t missing, StorePlan& plan) {
   if (missing <= 0) return true;
-  const auto chosen = [&](int64_t count) {
+  const auto choose_victims = [&](int64_t count) {
     victims.clear();
     return count <= evictable_slots && policy->ChooseVictims(count, mark, victims);
   };
   const int64_t ahead = config.evict_ahead_bytes / geometry.slot_bytes;
-  if ((ahead == 0 || !chosen(missing + ahead)) && !chosen(missing)) return false;
+  if ((ahead == 0 || !choose_victims(missing + ahead)) && !choose_victims(missing)) return false;
   Evict(plan);
   return true;
 }

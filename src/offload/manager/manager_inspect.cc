@@ -9,7 +9,7 @@ using offload::ChunkEntry;
 
 namespace {
 
-Status Bug(const std::string& what) { return {StatusCode::kInternal, what}; }
+Status Bug(const std::string& message) { return {StatusCode::kInternal, message}; }
 
 // Every slot that was used at least once belongs to one chunk, or is free.
 Status CheckSlots(const OffloadManager::State& state) {

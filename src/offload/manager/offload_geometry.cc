@@ -15,7 +15,7 @@ namespace {
 // With larger values, sums of sizes could overflow.
 constexpr int64_t kMaxBytes = int64_t{1} << 60;
 
-Status Invalid(const std::string& what) { return {StatusCode::kInvalidArgument, what}; }
+Status Invalid(const std::string& message) { return {StatusCode::kInvalidArgument, message}; }
 
 Status CheckSizes(const OffloadConfig& config) {
   if (config.capacity_bytes < 0 || config.capacity_bytes > kMaxBytes) {

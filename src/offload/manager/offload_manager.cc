@@ -180,9 +180,9 @@ void OffloadManager::Reset() {
 std::vector<OffloadEvent> OffloadManager::TakeEvents() { return std::exchange(impl_->events, {}); }
 
 OffloadStats OffloadManager::TakeStats() {
-  const int64_t held = impl_->slots.num_slots() - impl_->slots.num_available();
+  const int64_t used_slots = impl_->slots.num_slots() - impl_->slots.num_available();
   OffloadStats stats;
-  stats.usage = impl_->Share(held - impl_->evictable_slots);
+  stats.usage = impl_->Share(used_slots - impl_->evictable_slots);
   stats.write_usage = impl_->Share(impl_->storing_slots);
   stats.read_usage = std::max(stats.usage - stats.write_usage, 0.0);
   stats.allocation_sizes = std::exchange(impl_->allocation_sizes, {});

@@ -97,19 +97,19 @@ class SlotPool {
     } else if (given_.count > 0 && given_.first + given_.count == run.first) {
       given_.count += run.count;
     } else {
-      KeepGiven();
+      AddGivenRun();
       given_ = run;
     }
   }
-  void KeepGiven() {
+  void AddGivenRun() {
     if (given_.count > 0) free_runs_.Add(given_);
     given_ = {};
   }
   // The slots that were never used count as one run, at the end of the memory.
   void StartRun() {
-    KeepGiven();
+    AddGivenRun();
     const auto unused = static_cast<uint32_t>(num_slots() - num_used_once());
-    const uint32_t given_back = free_runs_.LongestFor(announced_);
+    const uint32_t given_back = free_runs_.RunLengthFor(announced_);
     if (given_back < announced_ && unused > given_back) {
       run_.count = std::min(unused, announced_);
       run_.first = FirstUse(run_.count);

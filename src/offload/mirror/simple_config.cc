@@ -10,7 +10,7 @@ namespace kvcast {
 
 namespace {
 
-engine::PoolOptions HostPool(const SimpleOffloadConfig& config) {
+engine::PoolOptions HostPoolOptions(const SimpleOffloadConfig& config) {
   engine::PoolOptions options;
   options.num_blocks = config.num_cpu_blocks;
   options.hash_block_size = config.cache.hash_block_size;
@@ -21,7 +21,7 @@ engine::PoolOptions HostPool(const SimpleOffloadConfig& config) {
   return options;
 }
 
-Status Invalid(const std::string& what) { return {StatusCode::kInvalidArgument, what}; }
+Status Invalid(const std::string& message) { return {StatusCode::kInvalidArgument, message}; }
 
 }  // namespace
 
@@ -51,7 +51,7 @@ int64_t LazyTargetFree(const CacheConfig& config) {
 SimpleOffload::Impl::Impl(SimpleOffloadConfig valid, GpuBlockPool& gpu_block_pool)
     : config(std::move(valid)),
       gpu(gpu_block_pool),
-      cpu(HostPool(config)),
+      cpu(HostPoolOptions(config)),
       // Only whole blocks are copied, so hits end where blocks of all groups end.
       lookup(config.cache, cpu, config.cache.scheduler_block_size) {}
 

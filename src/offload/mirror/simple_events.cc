@@ -85,7 +85,7 @@ void SimpleOffload::Impl::DescribeBlock(const CacheRequest& request, GroupIdx gr
 
 void SimpleOffload::Impl::DescribeTables(const CacheRequest& request, int64_t confirmed_tokens) {
   if (config.mode != StoreMode::kLazy || !announces_stores()) return;
-  StoreProgress& found = ProgressOf(request);
+  StoreProgress& request_progress = ProgressOf(request);
   for (size_t i = 0; i < config.cache.groups.size(); ++i) {
     const GroupIdx group(static_cast<uint32_t>(i));
     const GroupSpec& spec = config.cache.groups[i];
@@ -94,12 +94,12 @@ void SimpleOffload::Impl::DescribeTables(const CacheRequest& request, int64_t co
     const int64_t end = std::min(static_cast<int64_t>(table.size()),
                                  static_cast<int64_t>(request.chain.size()) / units(group));
     // A window may release a block before the block is confirmed.
-    for (int64_t index = found.cursors[i]; index < end; ++index) {
+    for (int64_t index = request_progress.cursors[i]; index < end; ++index) {
       const BlockId block = table[static_cast<size_t>(index)];
       if (block != engine::kNullBlock) DescribeBlock(request, group, index, block);
     }
-    found.cursors[i] =
-        std::max(found.cursors[i], std::min(end, confirmed_tokens / spec.block_size));
+    request_progress.cursors[i] =
+        std::max(request_progress.cursors[i], std::min(end, confirmed_tokens / spec.block_size));
   }
 }
 

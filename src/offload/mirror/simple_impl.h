@@ -45,7 +45,7 @@ class SimpleOffload::Impl {
   void ProtectPresent();
   // Removes candidates from the end of the list until there is room for the remaining candidates.
   // The list is ordered by the prefix lengths.
-  void KeepWhatFits(offload::StoreProgress& progress);
+  void KeepFittingCandidates(offload::StoreProgress& progress);
   void ReserveCandidates();
   void StoreFreeBlocks();
   bool HasFailed(BlockId block, const BlockContent& content) const;

@@ -56,23 +56,24 @@ SimpleOffload::State SimpleOffload::Inspect() const {
 
 Status SimpleOffload::CheckInvariants() const {
   if (Status status = impl_->cpu.CheckInvariants(); !status.ok()) return status;
-  std::vector<uint32_t> held(static_cast<size_t>(impl_->cpu.num_blocks()));
-  const auto hold = [&held](std::span<const BlockCopyPair> copies) {
-    for (const BlockCopyPair& copy : copies) ++held[copy.cpu.value];
+  std::vector<uint32_t> references(static_cast<size_t>(impl_->cpu.num_blocks()));
+  const auto count = [&references](std::span<const BlockCopyPair> copies) {
+    for (const BlockCopyPair& copy : copies) ++references[copy.cpu.value];
   };
   for (const auto& [id, pin] : impl_->pins) {
     for (const auto& blocks : pin.blocks) {
-      for (const BlockId block : blocks) ++held[block.value];
+      for (const BlockId block : blocks) ++references[block.value];
     }
   }
-  for (const auto& [id, load] : impl_->loads) hold(load.copies);
-  for (const auto& [event, store] : impl_->stores) hold(store.copies);
-  hold(impl_->next_store.copies);
-  for (uint32_t i = 1; i < held.size(); ++i) {
-    if (impl_->cpu.ref_count(BlockId(i)) == held[i]) continue;
+  for (const auto& [id, load] : impl_->loads) count(load.copies);
+  for (const auto& [event, store] : impl_->stores) count(store.copies);
+  count(impl_->next_store.copies);
+  for (uint32_t i = 1; i < references.size(); ++i) {
+    if (impl_->cpu.ref_count(BlockId(i)) == references[i]) continue;
     return {StatusCode::kInternal, "host block " + std::to_string(i) + " has " +
                                        std::to_string(impl_->cpu.ref_count(BlockId(i))) +
-                                       " references, " + std::to_string(held[i]) + " are known"};
+                                       " references, " + std::to_string(references[i]) +
+                                       " are known"};
   }
   return {};
 }

@@ -45,9 +45,9 @@ Status SimpleOffload::UpdateAfterAlloc(const CacheRequest& request, int64_t exte
     impl_->DropPin(request.id);
     return {};
   }
-  const PrefixHit less = impl_->Search(request, local, external_tokens);
-  const bool served = less.tokens == external_tokens;
-  if (served) impl_->StartLoad(request, local, external_tokens, less.blocks);
+  const PrefixHit shorter_hit = impl_->Search(request, local, external_tokens);
+  const bool served = shorter_hit.tokens == external_tokens;
+  if (served) impl_->StartLoad(request, local, external_tokens, shorter_hit.blocks);
   impl_->DropPin(request.id);
   if (served) return {};
   return {StatusCode::kFailedPrecondition,

@@ -10,11 +10,11 @@ using offload::StoreCandidate;
 using offload::StoreProgress;
 
 StoreProgress& SimpleOffload::Impl::ProgressOf(const CacheRequest& request) {
-  StoreProgress& found = progress[request.id];
-  if (found.finished) found.cursors.clear();  // a new request has the same id
-  found.cursors.resize(config.cache.groups.size());
-  found.finished = false;
-  return found;
+  StoreProgress& entry = progress[request.id];
+  if (entry.finished) entry.cursors.clear();  // a new request has the same id
+  entry.cursors.resize(config.cache.groups.size());
+  entry.finished = false;
+  return entry;
 }
 
 bool SimpleOffload::Impl::IsMissing(BlockId block, const BlockContent& content) {
@@ -69,11 +69,11 @@ void SimpleOffload::Impl::ProtectPresent() {
   cpu.Touch(present);
 }
 
-void SimpleOffload::Impl::KeepWhatFits(StoreProgress& request) {
+void SimpleOffload::Impl::KeepFittingCandidates(StoreProgress& request_progress) {
   const auto room = static_cast<size_t>(cpu.num_free());
   for (size_t i = candidates.size(); i > room; --i) {
     const StoreCandidate& left_out = candidates[i - 1];
-    int64_t& cursor = request.cursors[left_out.content.group.value];
+    int64_t& cursor = request_progress.cursors[left_out.content.group.value];
     cursor = std::min(cursor, left_out.index);
   }
   candidates.resize(std::min(candidates.size(), room));
@@ -81,7 +81,7 @@ void SimpleOffload::Impl::KeepWhatFits(StoreProgress& request) {
 
 void SimpleOffload::Impl::StoreRequest(const CacheRequest& request, int64_t confirmed_tokens,
                                        bool from_start) {
-  StoreProgress& found = progress.at(request.id);
+  StoreProgress& request_progress = progress.at(request.id);
   const int64_t step = config.cache.scheduler_block_size;
   const int64_t tokens = confirmed_tokens / step * step;
   candidates.clear();
@@ -89,7 +89,8 @@ void SimpleOffload::Impl::StoreRequest(const CacheRequest& request, int64_t conf
   for (size_t i = 0; i < config.cache.groups.size(); ++i) {
     if (!TakesPart(config.cache.groups[i])) continue;
     if (config.compatible && std::ssize(candidates) >= cpu.num_free()) break;
-    CollectGroup(request, GroupIdx(static_cast<uint32_t>(i)), tokens, from_start, found.cursors[i]);
+    CollectGroup(request, GroupIdx(static_cast<uint32_t>(i)), tokens, from_start,
+                 request_progress.cursors[i]);
   }
   if (!from_start) present.clear();
   if (!config.compatible) {
@@ -98,14 +99,14 @@ void SimpleOffload::Impl::StoreRequest(const CacheRequest& request, int64_t conf
                        return a.content.prefix_tokens < b.content.prefix_tokens;
                      });
     ProtectPresent();
-    KeepWhatFits(found);
+    KeepFittingCandidates(request_progress);
   }
   if (!candidates.empty()) {
     DescribeCandidates(request);
     ReserveCandidates();
     if (next_store.requests.empty() || next_store.requests.back() != request.id) {
       next_store.requests.push_back(request.id);
-      ++found.stores;
+      ++request_progress.stores;
     }
   }
   FreeHost(present);

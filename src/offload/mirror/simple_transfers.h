@@ -20,8 +20,8 @@ inline OffloadKey KeyOf(const BlockContent& content) { return {content.digest, c
 struct MatchPin {
   int64_t local_tokens = 0;
   int64_t tokens = 0;
-  std::vector<std::vector<BlockId>>
-      blocks;  // host blocks by group, and by position after local_tokens
+  // Host blocks, by group, and by position after local_tokens.
+  std::vector<std::vector<BlockId>> blocks;
 };
 
 struct BlockCopyPair {

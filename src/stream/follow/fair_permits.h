@@ -16,8 +16,8 @@ class FairPermits {
   // An address that identifies a caller. It is not dereferenced.
   using Caller = const void*;
 
-  // `places`: the number of permits. REQUIRES: places > 0.
-  explicit FairPermits(size_t places) : places_(places) {}
+  // REQUIRES: permits > 0.
+  explicit FairPermits(size_t permits) : permits_(permits) {}
 
   // REQUIRES: the caller has no permit and does not wait. False: the caller waits until Has returns
   // true.
@@ -46,12 +46,12 @@ class FairPermits {
  private:
   bool HasPermit(Caller caller) const KV_REQUIRES(mutex_) { return taken_.contains(caller); }
   void Admit() KV_REQUIRES(mutex_) {
-    for (; taken_.size() < places_ && !waiting_.empty(); waiting_.pop_front()) {
+    for (; taken_.size() < permits_ && !waiting_.empty(); waiting_.pop_front()) {
       taken_.insert(waiting_.front());
     }
   }
 
-  const size_t places_;
+  const size_t permits_;
   mutable Mutex mutex_;
   std::unordered_set<Caller> taken_ KV_GUARDED_BY(mutex_);
   std::deque<Caller> waiting_ KV_GUARDED_BY(mutex_);

@@ -28,7 +28,7 @@ class Quarantine {
     why_ = why;
     if (active_ || ++failures_ < kMaxFailures) return;
     active_ = true;
-    ++times_;
+    ++quarantines_;
   }
   // Records a failure that begins a quarantine at once.
   void Begin(SourceReason why, int64_t now_ms) {
@@ -41,7 +41,7 @@ class Quarantine {
     if (failures_ == 0 || now_ms < until_ms()) return;
     // The next failure starts the quarantine again.
     failures_ = active_ ? kMaxFailures - 1 : 0;
-    if (failures_ == 0) times_ = 0;
+    if (failures_ == 0) quarantines_ = 0;
     active_ = false;
     changed_ms_ = now_ms;
   }
@@ -51,13 +51,13 @@ class Quarantine {
   bool active() const { return active_; }
   SourceReason why() const { return why_; }
   int64_t until_ms() const {
-    return changed_ms_ + std::min(kMinMs << std::clamp(times_ - 1, 0, 5), kMaxMs);
+    return changed_ms_ + std::min(kMinMs << std::clamp(quarantines_ - 1, 0, 5), kMaxMs);
   }
 
  private:
   bool active_ = false;
   int failures_ = 0;
-  int times_ = 0;  // quarantines since all failures were forgotten
+  int quarantines_ = 0;  // since all failures were forgotten
   int64_t changed_ms_ = 0;
   SourceReason why_ = SourceReason::kNone;
 };

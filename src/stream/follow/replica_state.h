@@ -53,6 +53,7 @@ class ReplicaState {
   Contents contents() const { return contents_; }
   bool suspect() const { return suspect_; }
   Remedy remedy() const { return remedy_; }
+  // True: the copy must be replaced, and the replacement has not ended.
   bool replaced() const { return remedy_ != Remedy::kNone; }
   uint64_t buckets_to_replace() const { return buckets_; }
   // The latest reason to suspect, to replace or to clear the copy.

@@ -42,8 +42,8 @@ std::optional<SavedPosition> Source::Position() const {
 }
 
 void Source::Mute() {
-  static BatchSink nobody({});
-  sink_ = &nobody;
+  static BatchSink no_sink({});
+  sink_ = &no_sink;
 }
 
 void Source::OnConnected(int64_t now_ms) {

@@ -67,9 +67,9 @@ class Source {
  public:
   // `sink` and `network` must outlive the source.
   Source(const SourceLimits& limits, bool can_replay, ReplicaSink& sink, SourceNetwork& network);
-  // The sink holds a saved state that belongs to this position. Until the publisher proves to be
-  // the same run, no batch is applied, and the weight is 0. If the publisher is another run, the
-  // sink is reset. REQUIRES: no function was called before.
+  // The sink holds a saved state that belongs to this position. No batch is applied, and the weight
+  // is 0, until a proof shows that the publisher has not restarted. If the publisher has restarted,
+  // the sink is reset. REQUIRES: no function was called before.
   void Resume(const SavedPosition& position);
   // The position to save with the state of the sink. nullopt: the sink has no state, or its state
   // may be wrong.
@@ -95,7 +95,8 @@ class Source {
   // fed.
   void OnReplyCut(int64_t now_ms);
   void OnBadMessage() { ++status_.bad_messages; }
-  // The caller found that the state is impossible. The state is replaced or forgotten.
+  // The caller found that the state is impossible. The state is replaced with a snapshot. If no
+  // snapshot can be requested, the state is forgotten.
   void OnContradiction(int64_t now_ms);
   // Must be called at deadline_ms(), and may be called at any time. If no live
   // connection is established within kUnheardMs after the first call, the reason becomes kUnheard.
@@ -195,6 +196,7 @@ class Source {
     return probes() && publisher_.answers_challenges && sink_->WantsChallenge();
   }
   bool can_compare() const { return audits() && publisher_.gives_digests; }
+  // True: the source must notice if no message arrives for stale_ms.
   bool hears_silence() const {
     return connection_.state() == LiveConnection::State::kUp && replica_.joined() &&
            (probes() || publisher_.extended);

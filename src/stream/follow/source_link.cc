@@ -113,14 +113,14 @@ bool SourceLink::OpenLive() {
   live_address_.Advance(resolver_, now_ms_);
   replay_address_.Advance(resolver_, now_ms_);
   if (!has_addresses() || !ConnectLive().ok()) return false;
-  look_again_ms_ = now_ms_ + kLookAgainMs;
+  look_again_due_ms_ = now_ms_ + kLookAgainMs;
   return true;
 }
 
 void SourceLink::Work(int64_t now_ms, bool takes_large) {
   ready_ = false;
   now_ms_ = now_ms;
-  if (looks_again() && now_ms >= look_again_ms_) pump_.ScheduleRenewal();
+  if (looks_again() && now_ms >= look_again_due_ms_) pump_.ScheduleRenewal();
   pump_.Work(now_ms, takes_large);
 }
 

@@ -46,7 +46,7 @@ class SourceLink final : private SourceTransport {
   // The time of the next Work, if the clock is not set back.
   int64_t deadline_ms() const {
     if (ready_) return kAtOnce;
-    return std::min(pump_.deadline_ms(), looks_again() ? look_again_ms_ : kNever);
+    return std::min(pump_.deadline_ms(), looks_again() ? look_again_due_ms_ : kNever);
   }
   bool is_due(int64_t now_ms) const { return pump_.renewal_scheduled() || now_ms >= deadline_ms(); }
   TurnLength next_turn(int64_t now_ms) const { return pump_.next_turn(now_ms); }
@@ -69,6 +69,7 @@ class SourceLink final : private SourceTransport {
   // Ends a connection on which a message does not end. Must be called every
   // EndlessMessage::kCheckMs, and not during a call of Work.
   void CheckPeers(int64_t now_ms);
+  // See SourcePump::Contradict.
   void Contradict(int64_t now_ms) { pump_.Contradict(now_ms); }
   // After this call the sink is not called.
   void Mute() { pump_.Mute(); }
@@ -106,9 +107,10 @@ class SourceLink final : private SourceTransport {
   const std::shared_ptr<ReplicaSink> sink_;
   PeerAddress live_address_;
   PeerAddress replay_address_;
-  int64_t now_ms_ = 0;         // time of the current Work
-  int64_t look_again_ms_ = 0;  // when to look the names up again, if there is no live connection
-  bool connected_ = false;     // the live connection is established
+  int64_t now_ms_ = 0;  // time of the current Work
+  // When to look the names up again, if there is no live connection.
+  int64_t look_again_due_ms_ = 0;
+  bool connected_ = false;  // the live connection is established
   bool started_ = false;
   bool connected_at_once_ = false;  // inproc: has no monitor events, and never reconnects
   std::atomic<bool> ready_{true};   // a socket may have a message

@@ -31,14 +31,14 @@ bool SourcePump::TakeTurn(AnswerLength length) {
 }
 
 void SourcePump::BeginTurn() {
-  turn_ms_ = now_ms_;
+  turn_began_ms_ = now_ms_;
   turn_bytes_ = 0;
 }
 
 int64_t SourcePump::turn_end_ms() const {
   if (queue_ == nullptr || waits_ || !queue_->IsAwaited()) return kNever;
   const auto mebibytes = static_cast<int64_t>(turn_bytes_ >> 20);
-  return turn_ms_ + std::min(kTurnMs + 1000 * mebibytes, kMaxTurnMs);
+  return turn_began_ms_ + std::min(kTurnMs + 1000 * mebibytes, kMaxTurnMs);
 }
 
 void SourcePump::LeaveTurns() {

@@ -57,6 +57,8 @@ class SourcePump final : private SourceNetwork {
   // the pump keeps a large message (TurnLimits::large_bytes), and handles no other message, until a
   // call with `takes_large`.
   void Work(int64_t now_ms, bool takes_large = true);
+  // The caller found that the worker's blocks are wrong. The source drops the blocks, or replaces
+  // them with a snapshot: see Source::OnContradiction.
   void Contradict(int64_t now_ms) { source_.OnContradiction(now_ms); }
   // The live connection cannot be used: schedules a new one.
   void ScheduleRenewal();
@@ -128,16 +130,17 @@ class SourcePump final : private SourceNetwork {
   int64_t slow_until_ms_ = kAtOnce;
   int64_t long_until_ms_ = kAtOnce;
   FairPermits* queue_ = nullptr;  // where the source has or awaits a turn; nullptr: none
+  // The source waits for a turn, or has a turn that Work has not noticed.
   bool waits_ = false;
-  int64_t turn_ms_ = 0;    // when the turn began
+  int64_t turn_began_ms_ = 0;
   size_t turn_bytes_ = 0;  // of the replies in the turn
   int64_t now_ms_ = 0;     // of the latest Work
 
   bool peer_ = false;              // bound: a publisher is connected
   bool disconnected_ = false;      // the live connection has ended
-  bool stranger_ = false;          // bound: the peer of the next kDisconnected is not a publisher
+  bool stranger_ = false;          // bound: the next kDisconnected belongs to a failed handshake
   int64_t renew_due_ms_ = kNever;  // when to make the next live connection
-  int64_t renewed_ms_ = -kRenewalPauseMs;  // when the latest live connection was made
+  int64_t renewed_ms_ = -kRenewalPauseMs;  // the latest attempt to make a live connection
 
   uint64_t requests_ = 0;  // number of requests since the start of the pump
   bool request_open_ = false;

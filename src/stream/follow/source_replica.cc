@@ -116,8 +116,8 @@ void Source::GoOnWithRepair() {
     const uint64_t buckets = sink_->DifferingBuckets(status);
     CloseRequest();
     // If no bucket differs or all buckets differ, the whole state is requested.
-    const bool some = buckets != 0 && ~buckets != 0;
-    replica_.SetRemedy(some ? Remedy::kReplaceBuckets : Remedy::kReplaceAll, buckets);
+    const bool some_differ = buckets != 0 && ~buckets != 0;
+    replica_.SetRemedy(some_differ ? Remedy::kReplaceBuckets : Remedy::kReplaceAll, buckets);
     return Settle();
   }
   if (!sink_->CommitSnapshot(status)) return FailRepair();

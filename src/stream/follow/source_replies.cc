@@ -54,7 +54,7 @@ void Source::OnChallengeAnswer(const Batch& batch) {
 }
 
 void Source::OnReplayBatch(const Batch& batch) {
-  const bool oldest_held = !std::exchange(request_.answered, true);
+  const bool is_first = !std::exchange(request_.answered, true);
   publisher_.replied_batch = true;
   if (batch.seq < position_.next()) return OnReplyOverlap(batch);
   ++status_.replayed;
@@ -63,7 +63,7 @@ void Source::OnReplayBatch(const Batch& batch) {
   if (request_.extended) {
     // The status at the end of the answer contains the epoch.
     if (!proven && !publisher_.proof.missing()) Unprove(SourceReason::kUnproven);
-  } else if (!proven || (oldest_held && batch.seq > position_.next())) {
+  } else if (!proven || (is_first && batch.seq > position_.next())) {
     // The publisher's ring does not hold the applied batch that would prove that the publisher is
     // the same, or does not hold the batches of the hole.
     SkipTo(std::min(batch.seq, hold_back_.first_seq().value_or(batch.seq)),

@@ -45,10 +45,10 @@ enum class TurnLength : uint8_t {
 // Thread-compatible.
 class TurnBudget {
  public:
-  static constexpr int64_t kPauseShare = 19;
+  static constexpr int64_t kPauseShare = 19;  // the pause, as a multiple of the cost
   // Shorter than the timeout of a request, because replies also wait during a pause.
   static constexpr int64_t kMaxPauseMs = 1000;
-  static constexpr int64_t kSlowShare = 200;
+  static constexpr int64_t kSlowShare = 200;  // the slow time, as a multiple of the cost
   static constexpr int64_t kMaxSlowMs = 300'000;
 
   explicit TurnBudget(const TurnLimits& limits) : limits_(limits) {}

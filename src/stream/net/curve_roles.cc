@@ -22,8 +22,8 @@ Result<uint8_t> ParseRoles(const std::string& text) {
   std::istringstream names(text);
   for (std::string name; std::getline(names, name, ',');) {
     const uint8_t before = roles;
-    for (const auto& [role, known] : kRoleNames) {
-      if (name == known) roles |= CurveRoleBit(role);
+    for (const auto& [role, role_name] : kRoleNames) {
+      if (name == role_name) roles |= CurveRoleBit(role);
     }
     if (roles == before) return error;
   }

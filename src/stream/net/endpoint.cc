@@ -97,13 +97,13 @@ bool IsName(std::string_view host) {
   }
 }
 
-Result<Endpoint> ParseTcp(std::string_view text, std::string_view rest) {
-  const size_t colon = rest.rfind(':');
+Result<Endpoint> ParseTcp(std::string_view text, std::string_view address) {
+  const size_t colon = address.rfind(':');
   if (colon == std::string_view::npos) return BadEndpoint(text, "the endpoint has no port");
-  const std::string_view digits = rest.substr(colon + 1);
+  const std::string_view digits = address.substr(colon + 1);
   const std::optional<int64_t> port = digits == "*" ? std::nullopt : ParsePort(digits);
   if (!port || *port == 0) return BadEndpoint(text, "the port must be from 1 to 65535");
-  std::string host(rest.substr(0, colon));
+  std::string host(address.substr(0, colon));
   const bool brackets = host.starts_with('[') && host.ends_with(']');
   if (brackets) host = host.substr(1, host.size() - 2);
   const bool valid =
@@ -136,18 +136,18 @@ Result<Endpoint> ParseEndpoint(std::string_view text) {
   const size_t end = text.find("://");
   const std::string_view transport = text.substr(0, end);
   if (end == std::string_view::npos) return BadEndpoint(text, "expected tcp://HOST:PORT");
-  const std::string_view rest = text.substr(end + 3);
-  if (transport == "tcp") return ParseTcp(text, rest);
+  const std::string_view address = text.substr(end + 3);
+  if (transport == "tcp") return ParseTcp(text, address);
   if (transport != "ipc" && transport != "inproc") {
     return BadEndpoint(text, "the transport must be tcp, ipc or inproc");
   }
-  if (rest.empty() || Contains(rest, std::string_view("\0", 1))) {
+  if (address.empty() || Contains(address, std::string_view("\0", 1))) {
     return BadEndpoint(text, "the name is empty or contains a NUL byte");
   }
-  if (transport == "inproc") return Endpoint{Transport::kInproc, std::string(rest), 0};
-  if (rest.size() >= sizeof(sockaddr_un::sun_path))
+  if (transport == "inproc") return Endpoint{Transport::kInproc, std::string(address), 0};
+  if (address.size() >= sizeof(sockaddr_un::sun_path))
     return BadEndpoint(text, "the path is too long");
-  return Endpoint{Transport::kIpc, std::string(rest), 0};
+  return Endpoint{Transport::kIpc, std::string(address), 0};
 }
 
 Result<std::string> NodeEndpoint(std::string_view endpoint, std::string_view host_ip) {

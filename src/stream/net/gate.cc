@@ -233,7 +233,7 @@ void Gate::Run() {
       AnswerRequests();
       CountEvents();
     }
-    if (SteadyMs() >= refresh_ms_) RefreshLists();
+    if (SteadyMs() >= refresh_due_ms_) RefreshLists();
     WakeOwners();
   }
 }
@@ -242,7 +242,7 @@ int64_t Gate::WaitMs() {
   MutexLock lock(mutex_);
   const bool waking =
       std::ranges::any_of(guards_, [](const auto& entry) { return entry.second->needs_owner(); });
-  return waking ? kWakeMs : std::max<int64_t>(refresh_ms_ - SteadyMs(), 0);
+  return waking ? kWakeMs : std::max<int64_t>(refresh_due_ms_ - SteadyMs(), 0);
 }
 
 void Gate::AnswerRequests() {
@@ -295,7 +295,7 @@ void Gate::CountEvents() {
 }
 
 void Gate::RefreshLists() {
-  refresh_ms_ = SteadyMs() + AccessList::kRefreshMs;
+  refresh_due_ms_ = SteadyMs() + AccessList::kRefreshMs;
   MutexLock lock(mutex_);
   std::set<AccessList*> lists;
   for (const auto& [domain, guard] : guards_) {

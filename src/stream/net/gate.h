@@ -136,7 +136,7 @@ class Gate {
   std::atomic<bool> ready_{true};  // set by the poller
   Poller::Watch zap_watch_;
   Poller::Watch waker_watch_;
-  int64_t refresh_ms_ = 0;  // when to read the lists again
+  int64_t refresh_due_ms_ = 0;  // when to read the lists again
   std::atomic<bool> stopping_{false};
 
   Mutex mutex_;

@@ -21,18 +21,19 @@ std::string SystemLookup(const std::string& name) {
   addrinfo hints = {};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(name.c_str(), nullptr, &hints, &found) != 0) return {};
-  const addrinfo* chosen = found;
-  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
-    if (each->ai_family != AF_INET) continue;
-    chosen = each;
+  addrinfo* addresses = nullptr;
+  if (getaddrinfo(name.c_str(), nullptr, &hints, &addresses) != 0) return {};
+  const addrinfo* chosen = addresses;
+  for (const addrinfo* candidate = addresses; candidate != nullptr;
+       candidate = candidate->ai_next) {
+    if (candidate->ai_family != AF_INET) continue;
+    chosen = candidate;
     break;
   }
   std::array<char, NI_MAXHOST> text;
   const int error = getnameinfo(chosen->ai_addr, chosen->ai_addrlen, text.data(), text.size(),
                                 nullptr, 0, NI_NUMERICHOST);
-  freeaddrinfo(found);
+  freeaddrinfo(addresses);
   return error == 0 ? text.data() : std::string();
 }
 

@@ -18,9 +18,9 @@ class PollBackoff {
   // Total time of naps without work after which the thread sleeps.
   static constexpr std::chrono::milliseconds kAwake{250};
 
-  // `found`: the latest poll found work. Returns the next nap. nullopt: sleep until woken.
-  std::optional<std::chrono::microseconds> Next(bool found) {
-    if (found) *this = {};
+  // `found_work`: the latest poll found work. Returns the next nap. nullopt: sleep until woken.
+  std::optional<std::chrono::microseconds> Next(bool found_work) {
+    if (found_work) *this = {};
     if (awake_ >= kAwake) return std::nullopt;
     const auto nap = nap_;
     nap_ = std::min(nap_ * 2, kLongest);

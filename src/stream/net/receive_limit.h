@@ -1,4 +1,4 @@
-// ReceiveLimit: ends the connections of a PUB or ROUTER socket whose peers send too many bytes.
+// ReceiveLimit: ends a connection of a PUB or ROUTER socket if its peer sends too many bytes.
 //
 // The peers of a PUB socket send subscriptions, and the peers of a ROUTER socket send requests: a
 // few bytes each. libzmq keeps all subscriptions of a peer, and all parts of an unfinished message.
@@ -24,9 +24,9 @@ class ReceiveLimitThread;
 // Thread-safe.
 class ReceiveLimit {
  public:
-  // A peer of a PUB socket may send this many bytes in total, plus
-  // UnfinishedBytes::kFreeBytesPerSecond. A subscription has the bytes of its topic, and 2 to 50
-  // bytes more.
+  // A peer of a PUB socket may send this many bytes in total. In each second,
+  // UnfinishedBytes::kFreeBytesPerSecond bytes do not count. A subscription has the bytes of its
+  // topic, and 2 to 50 bytes more.
   static constexpr uint64_t kSubscriberBytes = 64 << 10;
   // A peer of a ROUTER socket may send this many bytes until its next request is received.
   static constexpr uint64_t kClientBytes = 256 << 10;
@@ -47,7 +47,7 @@ class ReceiveLimit {
   // A message of the connection was received (see Multipart::connection).
   void NoteMessage(int connection);
 
-  // Number of ended connections.
+  // Number of ended connections. A peer that reconnects may count several times.
   uint64_t ended() const { return ended_; }
 
  private:

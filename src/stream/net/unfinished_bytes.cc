@@ -16,12 +16,13 @@ namespace {
 
 // Returns the inode; 0: the descriptor is closed. libzmq may close the descriptor during the call.
 // The function calls statx(), because ThreadSanitizer reports this race for fstat().
-uint64_t SocketOf(int descriptor) {
-  struct statx of {};
-  return statx(descriptor, "", AT_EMPTY_PATH, STATX_INO, &of) == 0 ? of.stx_ino : 0;
+uint64_t InodeOf(int descriptor) {
+  struct statx info {};
+  return statx(descriptor, "", AT_EMPTY_PATH, STATX_INO, &info) == 0 ? info.stx_ino : 0;
 }
 
-// The bytes of a TCP connection. 0: another kind of connection. nullopt: not a connection.
+// The bytes that a TCP connection has received. 0: another kind of connection. nullopt: not a
+// connection.
 std::optional<uint64_t> ReceivedBytes(int descriptor) {
   tcp_info info{};
   socklen_t size = sizeof(info);
@@ -35,9 +36,9 @@ std::optional<uint64_t> ReceivedBytes(int descriptor) {
 }  // namespace
 
 UnfinishedBytes::UnfinishedBytes(int descriptor, int64_t now_ms)
-    : descriptor_(descriptor), socket_(SocketOf(descriptor)), read_ms_(now_ms) {}
+    : descriptor_(descriptor), inode_(InodeOf(descriptor)), read_ms_(now_ms) {}
 
-bool UnfinishedBytes::is_open() const { return socket_ != 0 && SocketOf(descriptor_) == socket_; }
+bool UnfinishedBytes::is_open() const { return inode_ != 0 && InodeOf(descriptor_) == inode_; }
 
 // is_open makes a system call, so Read calls is_open only if new bytes would count.
 std::optional<uint64_t> UnfinishedBytes::Read(int64_t now_ms) {

@@ -26,13 +26,13 @@ class UnfinishedBytes {
   // A whole message of this connection was received. The bytes of the message, and all bytes that
   // arrive before the next Read, do not count.
   void NoteMessage() { has_message_ = true; }
-  // The bytes, less the free bytes. 0: not a TCP connection. nullopt: the descriptor is closed, or
-  // belongs to another connection, which has received bytes.
+  // Returns the unfinished bytes, less the free bytes. 0: not a TCP connection. nullopt: the
+  // descriptor is closed, or belongs to another connection, which has received bytes.
   std::optional<uint64_t> Read(int64_t now_ms);
 
  private:
   int descriptor_;
-  uint64_t socket_;        // the inode: it differs between connections with the same descriptor
+  uint64_t inode_;         // differs between connections with the same descriptor
   uint64_t received_ = 0;  // since the start of the connection, at the latest Read
   uint64_t unfinished_ = 0;
   uint64_t free_ = 0;  // unused free bytes, in thousandths of a byte

@@ -85,7 +85,7 @@ class PublisherState {
   Mutex mutex_;
   residency::Mirror mirror_ KV_GUARDED_BY(mutex_);
   uint64_t next_ KV_GUARDED_BY(mutex_) = 0;
-  bool lost_ KV_GUARDED_BY(mutex_) = false;
+  bool lost_ KV_GUARDED_BY(mutex_) = false;       // the status has no digests
   bool too_large_ KV_GUARDED_BY(mutex_) = false;  // lost_ is then true, too
   double ts_ KV_GUARDED_BY(mutex_) = 0;           // time stamp of the latest batch
   EventBatch batch_ KV_GUARDED_BY(mutex_);

@@ -196,7 +196,7 @@ bool ReplayScheduler::NeedsSnapshot(const Client& client) const {
   return responder_.MakesSnapshot(request.start, request.arrival);
 }
 
-ReplayScheduler::Client* ReplayScheduler::FirstInLine(int64_t now_us) {
+ReplayScheduler::Client* ReplayScheduler::FirstInQueue(int64_t now_us) {
   Client* first = nullptr;
   for (Client& client : clients_) {
     if (!client.runnable(now_us) || !NeedsSnapshot(client)) continue;
@@ -207,9 +207,9 @@ ReplayScheduler::Client* ReplayScheduler::FirstInLine(int64_t now_us) {
 
 void ReplayScheduler::MakeSnapshot(int64_t now_us) {
   snapshot_waits_ = false;
-  Client* first = FirstInLine(now_us);
+  Client* first = FirstInQueue(now_us);
   // A client that may not begin is not runnable any more.
-  while (first != nullptr && !MayBegin(*first, now_us)) first = FirstInLine(now_us);
+  while (first != nullptr && !MayBegin(*first, now_us)) first = FirstInQueue(now_us);
   if (first == nullptr) return;
   responder_.ForgetSnapshot();
   DropSlowReaders(now_us);

@@ -55,9 +55,9 @@ class ReplayScheduler {
   static constexpr size_t kMaxClients = 64;
   // Maximum number of waiting requests per client. Further requests are dropped.
   static constexpr size_t kMaxRequestsPerClient = 16;
-  // Maximum number of snapshots in memory. Further requests for snapshots wait in a line. A request
-  // has its place in the line since it arrived, or since the answer to the client's previous
-  // request ended. Requests that wait for their rate or for credit are passed over.
+  // Maximum number of snapshots in memory. Further requests for snapshots wait in a queue. A
+  // request enters the queue when it arrives and the answer to the client's previous request has
+  // ended. Requests that wait for their rate or for credit are skipped.
   static constexpr size_t kMaxSnapshots = 2;
   // If a request waits for a snapshot, and the oldest snapshot was written longer ago than this,
   // the clients that still read the oldest snapshot are dropped.
@@ -110,7 +110,7 @@ class ReplayScheduler {
     int64_t ready_us = 0;   // the client is not served before this time
     uint64_t answered = 0;  // number of requests that had arrived when the latest answer ended
 
-    // The place of requests.front() in the line for a snapshot.
+    // The place of requests.front() in the queue for a snapshot.
     uint64_t place() const { return std::max(requests.front().arrival, answered); }
     bool waiting() const { return !paused && !requests.empty(); }
     bool runnable(int64_t now_us) const { return waiting() && now_us >= ready_us; }
@@ -128,7 +128,7 @@ class ReplayScheduler {
   bool MayBegin(Client& client, int64_t now_us);
   void Begin(Client& client);
   bool NeedsSnapshot(const Client& client) const;
-  Client* FirstInLine(int64_t now_us);
+  Client* FirstInQueue(int64_t now_us);
   void MakeSnapshot(int64_t now_us);
   bool HasRoomForSnapshot();
   void WriteSnapshots(int64_t now_us);
@@ -151,7 +151,7 @@ class ReplayScheduler {
     std::optional<int64_t> written_us;  // nullopt: some parts are not written
   };
   std::vector<Held> held_;       // snapshots that clients still read, the oldest first
-  bool snapshot_waits_ = false;  // the first request in the line waits because of kMaxSnapshots
+  bool snapshot_waits_ = false;  // the first request in the queue waits because of kMaxSnapshots
   ReplayCounters counters_;
 };
 

@@ -48,7 +48,7 @@ void SendLoop::Run() {
     for (LiveSender* sender : pass) sent = std::max(sent, sender->Send());
     EndPass();
     if (sent == LiveSender::Sent::kSome) continue;
-    if (const auto nap = naps.Next(/*found=*/sent != LiveSender::Sent::kNothing)) {
+    if (const auto nap = naps.Next(/*found_work=*/sent != LiveSender::Sent::kNothing)) {
       Nap(*nap);
     } else {
       Sleep();

@@ -12,7 +12,7 @@ namespace kvcast::stream {
 namespace {
 
 // A closed socket may keep its port for a moment.
-constexpr int64_t kBindPatienceUs = 10'000'000;
+constexpr int64_t kBindTimeoutUs = 10'000'000;
 constexpr int64_t kBindPauseUs = 10'000;
 
 }  // namespace
@@ -60,14 +60,14 @@ Status RelaySink::Open() {
 
 bool RelaySink::BeginEpoch() {
   ending_ = true;
-  while (leases_ > 0) unused_.Wait(mutex_);
+  while (leases_ > 0) lease_ended_.Wait(mutex_);
   ending_ = false;
   publisher_.reset();
-  const int64_t end_us = SteadyUs() + kBindPatienceUs;
+  const int64_t end_us = SteadyUs() + kBindTimeoutUs;
   for (;;) {
     Status opened = Open();
-    const bool taken = opened.code() == StatusCode::kUnavailable;
-    if (!taken || SteadyUs() > end_us) {
+    const bool port_may_be_taken = opened.code() == StatusCode::kUnavailable;
+    if (!port_may_be_taken || SteadyUs() > end_us) {
       status_ = std::move(opened);
       return status_.ok();
     }
@@ -130,7 +130,7 @@ class RelaySink::Lease {
     if (publisher_ == nullptr) return;
     const MutexLock lock(sink_.mutex_);
     --sink_.leases_;
-    sink_.unused_.NotifyAll();
+    sink_.lease_ended_.NotifyAll();
   }
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
@@ -153,9 +153,9 @@ std::optional<RelayBatches> RelaySink::Read(const Epoch& epoch, uint64_t start, 
   RelayBatches read;
   read.end = std::max(start, lease.publisher()->next_seq().value);
   read.batches = lease.publisher()->Read(Seq(start), limit);
-  const std::optional<PublisherStatus> held = lease.publisher()->status();
-  if (!held) return std::nullopt;
-  read.first_held = held->first_held;
+  const std::optional<PublisherStatus> status = lease.publisher()->status();
+  if (!status) return std::nullopt;
+  read.first_held = status->first_held;
   if (!read.batches.empty()) {
     const uint64_t after = read.batches.back().seq.value + 1;
     read.end = read.batches.size() == limit ? after : std::max(read.end, after);

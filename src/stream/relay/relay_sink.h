@@ -62,7 +62,7 @@ class RelaySink final : public ReplicaSink, public RelayHistory, private RelayOu
   PublisherConfig config_;  // Create sets the bound endpoints; constant after Create
   mutable Mutex mutex_;
   CondVar pause_;  // never notified
-  CondVar unused_;
+  CondVar lease_ended_;
   std::unique_ptr<Publisher> publisher_ KV_GUARDED_BY(mutex_);  // nullptr: status_ has the error
   Epoch epoch_ KV_GUARDED_BY(mutex_);
   std::optional<RelayState> first_state_ KV_GUARDED_BY(mutex_);  // see FirstStateOf

@@ -29,13 +29,13 @@ class StreamRelay::Impl {
   explicit Impl(std::shared_ptr<RelaySink> relay_sink) : sink(std::move(relay_sink)) {}
 
   Status Follow(const StreamRelayConfig& config) {
-    SubscriberConfig follows = config.subscriber;
-    follows.on_state = [held = sink, then = config.subscriber.on_state](
-                           WorkerId worker, const SourceStatus& status) {
-      held->NoteState(status.state);
-      if (then) then(worker, status);
+    SubscriberConfig subscriber_config = config.subscriber;
+    subscriber_config.on_state = [relay_sink = sink, on_state = config.subscriber.on_state](
+                                     WorkerId worker, const SourceStatus& status) {
+      relay_sink->NoteState(status.state);
+      if (on_state) on_state(worker, status);
     };
-    auto made = Subscriber::Create(follows);
+    auto made = Subscriber::Create(subscriber_config);
     if (!made.ok()) return made.status();
     subscriber = std::move(made).value();
     SourceConfig source = config.source;

@@ -119,12 +119,12 @@ TEST(CorpusEvents, WorkersAreEmptiedInTurnsFromTheirYoungestBlock) {
   for (const CorpusRecord& record : corpus.records) Apply(record, held);
   size_t pairs = 0;
   for (const auto& [worker, blocks] : held) pairs += blocks.size();
-  const auto order = HeldBlocks(corpus);
-  const auto batches = EmptyingBatches(order, pairs);
+  const auto order = HeldHashes(corpus);
+  const auto batches = RemoveBatches(order, pairs);
   EXPECT_EQ(BlocksIn(batches), pairs);
-  EXPECT_GE(BlocksIn(EmptyingBatches(order, pairs / 4)), pairs / 4);
-  EXPECT_LT(BlocksIn(EmptyingBatches(order, pairs / 4)), pairs / 4 + 32);
-  EXPECT_TRUE(EmptyingBatches(order, 0).empty());
+  EXPECT_GE(BlocksIn(RemoveBatches(order, pairs / 4)), pairs / 4);
+  EXPECT_LT(BlocksIn(RemoveBatches(order, pairs / 4)), pairs / 4 + 32);
+  EXPECT_TRUE(RemoveBatches(order, 0).empty());
   for (uint32_t i = 0; i < 5; ++i) EXPECT_EQ(batches[i].worker, WorkerId(i));
   for (const WorkerBatch& batch : batches) {
     const auto& removed = std::get<BlockRemoved>(batch.batch.events.at(0));
@@ -144,7 +144,7 @@ TEST(CorpusEvents, TheYoungestBlockIsFirst) {
                                   {.op = CorpusOp::kRemove, .blocks = {{3, 3}}},
                                   {.op = CorpusOp::kStore, .parent = 1, .blocks = {{4, 4}}},
                                   {.op = CorpusOp::kStore, .parent = 2, .blocks = {{3, 3}}}}};
-  EXPECT_EQ(HeldBlocks(corpus), (std::vector<std::vector<uint64_t>>{{3, 4, 2, 1}, {1}}));
+  EXPECT_EQ(HeldHashes(corpus), (std::vector<std::vector<uint64_t>>{{3, 4, 2, 1}, {1}}));
 }
 
 }  // namespace

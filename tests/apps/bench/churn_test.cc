@@ -79,25 +79,25 @@ TEST(Churn, HasAboutTheConfiguredNumberOfResidencies) {
 }
 
 // (hash, group, erase) of the events of a turn, in order.
-using Told = std::vector<std::tuple<uint64_t, int64_t, bool>>;
+using Changes = std::vector<std::tuple<uint64_t, int64_t, bool>>;
 
-Told ToldBy(const std::vector<EventBatch>& batches) {
-  Told told;
+Changes ChangesOf(const std::vector<EventBatch>& batches) {
+  Changes changes;
   for (const EventBatch& batch : batches) {
     for (const Event& event : batch.events) {
       if (const auto* removed = std::get_if<BlockRemoved>(&event)) {
         for (const BlockHash& hash : removed->block_hashes) {
-          told.emplace_back(hash.integer(), *removed->group_idx, true);
+          changes.emplace_back(hash.integer(), *removed->group_idx, true);
         }
         continue;
       }
       const auto& stored = std::get<BlockStored>(event);
       for (const BlockHash& hash : stored.block_hashes) {
-        told.emplace_back(hash.integer(), *stored.group_idx, false);
+        changes.emplace_back(hash.integer(), *stored.group_idx, false);
       }
     }
   }
-  return told;
+  return changes;
 }
 
 TEST_P(ChurnTest, OperationsEqualTheChangesOfTheEvents) {
@@ -108,13 +108,13 @@ TEST_P(ChurnTest, OperationsEqualTheChangesOfTheEvents) {
       const Churn::Turn now = churn.At(turn);
       std::vector<ResidencyOp> ops;
       batches.AppendOps(now, ops);
-      Told told;
+      Changes changes;
       for (const ResidencyOp& op : ops) {
         EXPECT_EQ(op.worker, now.worker.value);
-        told.emplace_back(op.hash, op.group, op.erase);
+        changes.emplace_back(op.hash, op.group, op.erase);
       }
-      EXPECT_EQ(told, ToldBy(batches.Make(now)));
-      EXPECT_EQ(batches.ops(now), std::ssize(told));
+      EXPECT_EQ(changes, ChangesOf(batches.Make(now)));
+      EXPECT_EQ(batches.ops(now), std::ssize(changes));
     }
   }
 }

@@ -34,7 +34,7 @@ std::vector<uint8_t> Rehashed(std::vector<uint8_t> bytes) {
   return bytes;
 }
 
-std::string WhyNot(const std::vector<uint8_t>& bytes) {
+std::string DecodeError(const std::vector<uint8_t>& bytes) {
   const auto corpus = DecodeCorpus(bytes);
   return corpus.ok() ? "" : corpus.status().message();
 }
@@ -43,7 +43,7 @@ TEST(CorpusFile, RoundTrip) {
   const auto corpus = DecodeCorpus(EncodeCorpus(Small()));
   ASSERT_TRUE(corpus.ok()) << corpus.status().message();
   EXPECT_EQ(*corpus, Small());
-  EXPECT_EQ(corpus->block_ops(), 4u);
+  EXPECT_EQ(corpus->record_blocks(), 4u);
 }
 
 TEST(CorpusFile, BytesAreAsDocumented) {
@@ -64,29 +64,29 @@ TEST(CorpusFile, BytesAreAsDocumented) {
 
 TEST(CorpusFile, DamageIsRefused) {
   const auto good = EncodeCorpus(Small());
-  EXPECT_THAT(WhyNot({}), HasSubstr("too short"));
+  EXPECT_THAT(DecodeError({}), HasSubstr("too short"));
   auto bytes = good;
   bytes[0] = 'X';
-  EXPECT_THAT(WhyNot(Rehashed(bytes)), HasSubstr("KVCORPUS"));
+  EXPECT_THAT(DecodeError(Rehashed(bytes)), HasSubstr("KVCORPUS"));
   bytes = good;
   bytes[8] = 2;
-  EXPECT_THAT(WhyNot(Rehashed(bytes)), HasSubstr("version 2"));
+  EXPECT_THAT(DecodeError(Rehashed(bytes)), HasSubstr("version 2"));
   bytes = good;
   bytes.resize(good.size() - 16);
-  EXPECT_THAT(WhyNot(bytes), HasSubstr("truncated"));
+  EXPECT_THAT(DecodeError(bytes), HasSubstr("truncated"));
   for (size_t i = 12; i < good.size(); ++i) {
     bytes = good;
     bytes[i] ^= 1;
-    EXPECT_THAT(WhyNot(bytes), HasSubstr("hash")) << i;
+    EXPECT_THAT(DecodeError(bytes), HasSubstr("hash")) << i;
   }
 }
 
 TEST(CorpusFile, RefusesInvalidFieldsAndNamesTheirPlace) {
   const auto good = EncodeCorpus(Small());
-  const auto with = [&](size_t at, uint8_t value) {
+  const auto with = [&](size_t offset, uint8_t value) {
     auto bytes = good;
-    bytes[at] = value;
-    return WhyNot(Rehashed(bytes));
+    bytes[offset] = value;
+    return DecodeError(Rehashed(bytes));
   };
   constexpr size_t kFirst = 32;
   constexpr size_t kSecond = kFirst + 32 + 2 * 16;
@@ -154,7 +154,7 @@ TEST(MakeCorpus, EnginesStoreAbsentBlocksAndRemoveHeldBlocks) {
 TEST(MakeCorpus, CopiesOfATraceShareNothing) {
   const Corpus one = MakeCorpus(Trace(), {.workers = 1, .copies = 1});
   const Corpus two = MakeCorpus(Trace(), {.workers = 1, .copies = 2});
-  const auto prompts = [](const Corpus& corpus) {
+  const auto distinct_blocks = [](const Corpus& corpus) {
     std::set<uint64_t> sequences;
     for (const CorpusRecord& record : corpus.records) {
       if (record.op != CorpusOp::kQuery) continue;
@@ -162,7 +162,7 @@ TEST(MakeCorpus, CopiesOfATraceShareNothing) {
     }
     return sequences.size();
   };
-  EXPECT_EQ(prompts(two), 2 * prompts(one));
+  EXPECT_EQ(distinct_blocks(two), 2 * distinct_blocks(one));
 }
 
 }  // namespace

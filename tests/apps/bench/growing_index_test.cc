@@ -20,14 +20,14 @@ TEST_P(GrowingIndexTest, TheIndexCountsTheBlocksOfTheContent) {
   EXPECT_NEAR(static_cast<double>(index.held()),
               static_cast<double>(5 * content.wave_residencies()),
               static_cast<double>(content.wave_residencies()));
-  EXPECT_EQ(index.Counted().value(), index.held());
+  EXPECT_EQ(index.CountedResidencies().value(), index.held());
   EXPECT_EQ(index.Ask(200).wrong, 0u);
   const uint64_t before = index.held();
   const auto replaced = index.Replace(2 * content.wave_residencies() + 1, never);
   EXPECT_EQ(replaced.blocks, 4 * content.wave_residencies());
-  ASSERT_TRUE(index.Leave().ok());
+  ASSERT_TRUE(index.MeasureLeave().ok());
   EXPECT_EQ(index.held(), before);
-  EXPECT_EQ(index.Counted().value(), before);
+  EXPECT_EQ(index.CountedResidencies().value(), before);
   EXPECT_EQ(index.Ask(200).wrong, 0u);
 }
 

@@ -7,7 +7,7 @@
 namespace kvcast::bench {
 namespace {
 
-TEST(GrowthSizes, DoubleFromAMillionToTheGreatest) {
+TEST(GrowthSizes, DoubleUpToTheGreatestSize) {
   EXPECT_EQ(GrowthSizes(30'000'000), (std::vector<int64_t>{1'000'000, 2'000'000, 4'000'000,
                                                            8'000'000, 16'000'000, 30'000'000}));
   EXPECT_EQ(GrowthSizes(8000), (std::vector<int64_t>{1000, 2000, 4000, 8000}));
@@ -16,10 +16,10 @@ TEST(GrowthSizes, DoubleFromAMillionToTheGreatest) {
             (std::vector<int64_t>{1'000'000, 2'000'000, 4'000'000, 8'000'000, 17'000'000}));
 }
 
-constexpr int64_t kMuch = int64_t{1} << 40;
+constexpr int64_t kAmpleMemory = int64_t{1} << 40;  // bytes
 
 TEST(GrowthCurve, MeasuresEverythingAtEachSize) {
-  GrowthCurve curve(3, {.queries = 100, .memory = kMuch});
+  GrowthCurve curve(3, {.queries = 100, .memory = kAmpleMemory});
   ASSERT_TRUE(curve.Begin().ok());
   for (const int64_t size : {20'000, 60'000}) {
     const auto point = curve.Measure(size);

@@ -95,7 +95,7 @@ class Growth(unittest.TestCase):
             self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
             self.assertIn(flags[0], done.stderr)
 
-    def test_what_cannot_be_done_is_a_failure_in_one_line(self):
+    def test_an_impossible_run_fails_with_one_line(self):
         for flags, text in ((["--memory-gb", "0.001"], "--memory-gb"),
                             (["--residencies", "20000", "--svg", "/nonexistent/x.svg"], "/nonexistent/x.svg")):
             done = growth(*SMALL, *flags)

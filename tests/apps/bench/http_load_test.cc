@@ -1,4 +1,4 @@
-// The HTTP client of the benchmarks refuses a load that has no end or no requests.
+// The HTTP client of the benchmarks refuses durations and rates that are negative or not a number.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench/service/http_load.h"
 
@@ -9,7 +9,7 @@
 namespace kvcast::tools {
 namespace {
 
-TEST(HttpLoad, RefusesDurationsAndRatesThatAreNotPositive) {
+TEST(HttpLoad, RefusesDurationsAndRatesThatAreNegativeOrNaN) {
   const std::vector<std::string> requests = {HttpPost("/", "{}")};
   const auto code = [&](const HttpLoadConfig& config) {
     return RunHttpLoad(config, requests).status().code();

@@ -13,7 +13,7 @@ namespace kvcast::bench {
 namespace {
 
 // One sample per second: 1 is the usual duration.
-SlowTimes Of(const std::vector<double>& durations) {
+SlowTimes SlowTimesOf(const std::vector<double>& durations) {
   std::vector<SpeedSample> samples;
   for (const double duration : durations) {
     samples.push_back({static_cast<double>(samples.size()), duration});
@@ -24,16 +24,18 @@ SlowTimes Of(const std::vector<double>& durations) {
 TEST(SlowTimes, NoSampleMeansNoSlowTime) {
   EXPECT_EQ(SlowTimes().share(), 0);
   EXPECT_FALSE(SlowTimes().Overlaps(0, 1e9));
-  EXPECT_EQ(Of({}).share(), 0);
-  EXPECT_EQ(Of({5}).share(), 0);
+  EXPECT_EQ(SlowTimesOf({}).share(), 0);
+  EXPECT_EQ(SlowTimesOf({5}).share(), 0);
 }
 
-TEST(SlowTimes, SmallDifferencesAreNotSlow) { EXPECT_EQ(Of({1, 1.2, 1, 0.9, 1.29, 1}).share(), 0); }
+TEST(SlowTimes, SmallDifferencesAreNotSlow) {
+  EXPECT_EQ(SlowTimesOf({1, 1.2, 1, 0.9, 1.29, 1}).share(), 0);
+}
 
-// Samples 3 and 4 are slow. The first half of the slow time goes from 2 s to 5 s. The second half,
-// the rest, goes from 5 s to 8 s.
-TEST(SlowTimes, ASlowTimeHasARestOfTheSameLength) {
-  const SlowTimes slow = Of({1, 1, 1, 12, 2.6, 1, 1, 1, 1, 1, 1});
+// Samples 3 and 4 are slow. The first half of the slow time goes from 2 s to 5 s. The second half
+// goes from 5 s to 8 s.
+TEST(SlowTimes, ASlowTimeHasASecondHalfOfTheSameLength) {
+  const SlowTimes slow = SlowTimesOf({1, 1, 1, 12, 2.6, 1, 1, 1, 1, 1, 1});
   EXPECT_DOUBLE_EQ(slow.share(), 0.6);
   EXPECT_FALSE(slow.Overlaps(0, 1.9));
   EXPECT_TRUE(slow.Overlaps(0, 2.1));
@@ -43,16 +45,16 @@ TEST(SlowTimes, ASlowTimeHasARestOfTheSameLength) {
   EXPECT_FALSE(slow.Overlaps(8.1, 9));
 }
 
-TEST(SlowTimes, SlowTimesInTheRestOfOthersAreJoined) {
-  const SlowTimes slow = Of({1, 1, 12, 1, 12, 1, 1, 1, 1, 1, 1});
-  EXPECT_DOUBLE_EQ(slow.share(), 0.6);  // 1 s to 3 s, 3 s to 5 s, and the rest to 7 s
+TEST(SlowTimes, ASlowTimeInTheSecondHalfOfAnotherIsJoinedToIt) {
+  const SlowTimes slow = SlowTimesOf({1, 1, 12, 1, 12, 1, 1, 1, 1, 1, 1});
+  EXPECT_DOUBLE_EQ(slow.share(), 0.6);  // 1 s to 3 s, 3 s to 5 s, and the second half to 7 s
   EXPECT_FALSE(slow.Overlaps(0, 0.9));
   EXPECT_TRUE(slow.Overlaps(5.5, 5.6));
   EXPECT_FALSE(slow.Overlaps(7.1, 9));
 }
 
 TEST(SlowTimes, ASlowBeginAndASlowEndCount) {
-  const SlowTimes slow = Of({12, 1, 1, 1, 1, 1, 1, 1, 1, 1, 12});
+  const SlowTimes slow = SlowTimesOf({12, 1, 1, 1, 1, 1, 1, 1, 1, 1, 12});
   EXPECT_TRUE(slow.Overlaps(0, 0.1));
   EXPECT_TRUE(slow.Overlaps(9.5, 9.6));
   EXPECT_FALSE(slow.Overlaps(4, 8));
@@ -60,17 +62,17 @@ TEST(SlowTimes, ASlowBeginAndASlowEndCount) {
 }
 
 // The median is the usual speed, so a machine that is always slow has no slow time.
-TEST(SlowTimes, TheMedianIsTheUsualSpeed) { EXPECT_EQ(Of({12, 12, 12, 12}).share(), 0); }
+TEST(SlowTimes, TheMedianIsTheUsualSpeed) { EXPECT_EQ(SlowTimesOf({12, 12, 12, 12}).share(), 0); }
 
 TEST(SlowTimes, AMachineThatIsMostlySlowLeavesNoDelayOut) {
-  const SlowTimes slow = Of({1, 12, 1, 1, 12, 1, 1, 1, 1});  // slow from 0 s to 7 s of 8 s
+  const SlowTimes slow = SlowTimesOf({1, 12, 1, 1, 12, 1, 1, 1, 1});  // slow from 0 s to 7 s of 8 s
   EXPECT_GT(slow.share(), SlowTimes::kMostShare);
   const std::vector<TimedDelay> delays = {{0, 1.0F}, {7.5, 0.25F}};
   EXPECT_EQ(slow.AtFullSpeed(delays).size(), delays.size());
 }
 
 TEST(SlowTimes, DelaysThatOverlapASlowTimeAreLeftOut) {
-  const SlowTimes slow = Of({1, 1, 1, 12, 1, 1, 1, 1, 1});  // slow from 2 s to 6 s
+  const SlowTimes slow = SlowTimesOf({1, 1, 1, 12, 1, 1, 1, 1, 1});  // slow from 2 s to 6 s
   const std::vector<TimedDelay> delays = {{0, 1.0F}, {0.5F, 2.0F}, {3, 0.5F}, {7, 0.25F}};
   const Samples kept = slow.AtFullSpeed(delays);
   EXPECT_EQ(kept.size(), 2U);

@@ -123,7 +123,7 @@ def engine_with_curve(*more):
     return engine, match[1], match[2]
 
 
-def foreign(context, kind, endpoint, client="client", server="engine"):
+def connected_socket(context, kind, endpoint, client="client", server="engine"):
     socket = context.socket(kind)
     socket.linger = 0
     if client:
@@ -136,9 +136,9 @@ def foreign(context, kind, endpoint, client="client", server="engine"):
     return socket
 
 
-def strangers(context, endpoint):
-    """Clients without a key. Some may close the connection before the server has read the greeting."""
-    return [foreign(context, zmq.SUB, endpoint, client=None) for _ in range(20)]
+def clients_without_key(context, endpoint):
+    """Returns sockets without a key. Some may close the connection before the server has read the greeting."""
+    return [connected_socket(context, zmq.SUB, endpoint, client=None) for _ in range(20)]
 
 
 def await_refusals(process, not_allowed=True):
@@ -157,9 +157,9 @@ def test_foreign_client():
     engine, live_endpoint, replay_endpoint = engine_with_curve()
     context = zmq.Context()
     try:
-        plain = strangers(context, live_endpoint)
-        live = foreign(context, zmq.SUB, live_endpoint)
-        replay = foreign(context, zmq.DEALER, replay_endpoint)
+        plain = clients_without_key(context, live_endpoint)
+        live = connected_socket(context, zmq.SUB, live_endpoint)
+        replay = connected_socket(context, zmq.DEALER, replay_endpoint)
         assert live.poll(TIMEOUT_MS), "no batch came with CURVE"
         newest = int.from_bytes(live.recv_multipart()[1], "big")
         replay.send_multipart([b"", (0).to_bytes(8, "big")])
@@ -210,8 +210,8 @@ def test_relay():
     context = zmq.Context()
     try:
         relay = await_line(router, r"stream_listening stream=relay address=(\S+)")[1]
-        reader = foreign(context, zmq.SUB, relay, server="router")
-        plain = strangers(context, relay)
+        reader = connected_socket(context, zmq.SUB, relay, server="router")
+        plain = clients_without_key(context, relay)
         assert reader.poll(TIMEOUT_MS), "no batch came from the relay"
         assert reader.recv_multipart()[0].startswith(b"kv.m.w."), "not a topic of the relay"
         await_refusals(router, not_allowed=False)

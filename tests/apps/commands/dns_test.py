@@ -38,7 +38,7 @@ class Dns:
              "--pid-file=", "--local=/test/", "--log-facility=-", *flags], stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE, text=True)
         atexit.register(self.process.kill)
-        # From this line on the server listens, and a signal does not end it.
+        # After the server has printed "started", it listens, and SIGHUP does not end it.
         lines = []
         for line in self.process.stderr:
             lines.append(line)
@@ -59,8 +59,8 @@ class Dns:
 
 
 def metric(router, name, lookup):
-    found = re.search(rf'^{name}{{lookup="{re.escape(lookup)}"}} (\d+)$', router.get("/metrics"), re.M)
-    return found and int(found[1])
+    match = re.search(rf'^{name}{{lookup="{re.escape(lookup)}"}} (\d+)$', router.get("/metrics"), re.M)
+    return match and int(match[1])
 
 
 with tempfile.TemporaryDirectory() as temporary:

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""The program is built with the protections of a hardened Debian package. The example of a systemd unit restricts the
+"""The program is built with the protections of a hardened Debian package. The example systemd unit restricts the
 program. A capture file is private. Usage: hardening_test.py PROGRAM SOURCE_DIR [--files-only]
---files-only: the program is not hardened, because a sanitizer checks it."""
+--files-only: skips the checks of the program, for a build with a sanitizer"""
 # SPDX-License-Identifier: Apache-2.0
 import os
 import re
@@ -14,9 +14,9 @@ program, source_dir = sys.argv[1:3]
 failures = []
 
 
-def expect(holds, what):
+def expect(holds, check):
     if not holds:
-        failures.append(what)
+        failures.append(check)
 
 
 def output(*command):
@@ -54,8 +54,8 @@ def check_unit():
         expect("kvcast-router" not in verified.stderr, "systemd-analyze: " + verified.stderr)
 
 
-def records(capture):
-    """Returns true if `kvcast tail` writes the capture. `kvcast tail` connects after it has opened the file."""
+def tail_opens(capture):
+    """Returns true if `kvcast tail` opens the capture file. The connection to the engine shows this."""
     with socket.create_server(("127.0.0.1", 0)) as engine:
         engine.settimeout(0.05)
         tail = subprocess.Popen([program, "tail", "--record", capture, f"tcp://127.0.0.1:{engine.getsockname()[1]}"],
@@ -78,12 +78,12 @@ def check_capture():
     """Only the owner can read a capture, and `kvcast tail` does not write a capture through a symbolic link."""
     with tempfile.TemporaryDirectory() as folder:
         capture = os.path.join(folder, "capture")
-        expect(records(capture) and os.stat(capture).st_mode & 0o777 == 0o600, "a new capture is private")
+        expect(tail_opens(capture) and os.stat(capture).st_mode & 0o777 == 0o600, "a new capture is private")
         os.chmod(capture, 0o644)
-        expect(records(capture) and os.stat(capture).st_mode & 0o777 == 0o600, "an old file becomes private")
+        expect(tail_opens(capture) and os.stat(capture).st_mode & 0o777 == 0o600, "an old file becomes private")
         link = os.path.join(folder, "link")
         os.symlink(capture, link)
-        expect(not records(link), "a link is refused as the file of a capture")
+        expect(not tail_opens(link), "a symbolic link is not accepted as a capture file")
 
 
 if "--files-only" not in sys.argv:
@@ -91,5 +91,5 @@ if "--files-only" not in sys.argv:
 check_unit()
 check_capture()
 for failure in failures:
-    print("missing:", failure)
+    print("check failed:", failure)
 sys.exit(1 if failures else 0)

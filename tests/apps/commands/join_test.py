@@ -74,13 +74,13 @@ def at_rest(routers):
         before = now
 
 
-def expect_same_blocks(what, first, second, simulated):
+def expect_same_blocks(label, first, second, simulated):
     """Checks that both routers have the blocks of the simulated engine, also by the digest of the engine."""
     for router in (first, second):
         checks = 'kvcast_source_digest_checks_total{worker="simulated"}'
-        until(f"{what}: the digest is compared", lambda router=router: metric(router, checks) > 0)
+        until(f"{label}: the digest is compared", lambda router=router: metric(router, checks) > 0)
         differ = metric(router, 'kvcast_source_digest_mismatches_total{worker="simulated"}')
-        check(f"{what}: the digests are equal", differ == 0, differ)
+        check(f"{label}: the digests are equal", differ == 0, differ)
 
     def same():
         # The engine is stopped for a short time only. Otherwise, a router that misses batches gives up its state.
@@ -89,27 +89,27 @@ def expect_same_blocks(what, first, second, simulated):
         dumps = [dump(router, "simulated") for router in (first, second) if rests]
         simulated.process.send_signal(signal.SIGCONT)
         if rests:
-            check(f"{what}: equal blocks", dumps[0] == dumps[1])
+            check(f"{label}: equal blocks", dumps[0] == dumps[1])
             check("the simulated engine has blocks", len(dumps[0]) > 1000)
         return rests
 
-    until(f"{what}: both routers are synced at the same batch", same)
+    until(f"{label}: both routers are synced at the same batch", same)
 
 
 def join(config, peer, *flags):
     return ModelRouter(KVCAST, "--config", config, *ADMIN, "--peer", peer, *flags)
 
 
-def join_with(end, config, peer, *flags):
-    """Returns a router whose join has the outcome `end`. On a busy machine, the first tries may take too long."""
+def join_with(outcome, config, peer, *flags):
+    """Returns a router. Its join ended with the outcome. On a busy machine, the first tries may take too long."""
     for _ in range(20):
         router = join(config, peer, *flags)
-        if ended(router, end) or not (ended(router, "timeout") or ended(router, "busy")):
+        if ended(router, outcome) or not (ended(router, "timeout") or ended(router, "busy")):
             break
         router.end()
     states = [line for line in router.get("/metrics").splitlines()
               if line.startswith("kvcast_peer_join_state{") and line.endswith(" 1")]
-    check(f"the join ends: {end}", ended(router, end), states)
+    check(f"the join ends with {outcome}", ended(router, outcome), states)
     return router
 
 
@@ -150,7 +150,7 @@ def test_failures(config, engine, first):
     expect_exact("the peer goes on", first, engine)
     first.end()
     second = join(config, first.url)
-    check("a peer that is gone", ended(second, "unreachable"))
+    check("a peer that has ended is unreachable", ended(second, "unreachable"))
     until("the worker is cleared", lambda: workers(second)["engine"]["state"] == "cleared")
     second.end()
 
@@ -181,9 +181,10 @@ def test_tls(folder, config):
     good = secret_file(folder / "good", "secret-of-admin\n")
     weak = secret_file(folder / "weak", "secret-of-observer\n")
     ca = ("--peer-ca-file", folder / "peer.crt")
-    for end, flags in {"complete": (*ca, "--peer-token-file", good), "credentials": (*ca, "--peer-token-file", weak),
-                       "unreachable": ("--peer-token-file", good)}.items():
-        join_with(end, config, entry["address"], *flags).end()
+    for outcome, flags in {"complete": (*ca, "--peer-token-file", good),
+                           "credentials": (*ca, "--peer-token-file", weak),
+                           "unreachable": ("--peer-token-file", good)}.items():
+        join_with(outcome, config, entry["address"], *flags).end()
     join_with("credentials", config, entry["address"], *ca).end()
     running.kill()
     running.wait()

@@ -86,8 +86,8 @@ class Cluster:
                 pieces.put(json.dumps(expired).encode() + b"\n")
                 pieces.put(None)
                 return pieces
-            for at, event in self.history:
-                if at > version:
+            for event_version, event in self.history:
+                if event_version > version:
                     pieces.put(json.dumps(event).encode() + b"\n")
             self.watches.append(pieces)
         return pieces
@@ -102,7 +102,7 @@ class Cluster:
             return {"kind": "EndpointSliceList", "metadata": metadata,
                     "items": [self.slices[name] for name in names[:limit]]}
 
-    def asked(self, **wanted):
+    def count_requests(self, **wanted):
         """Counts the requests with these parameters."""
         with self.lock:
             return sum(wanted.items() <= request.items() for request in self.requests)
@@ -126,18 +126,18 @@ def serve(cluster, port, certificate, key):
 
         def do_GET(self):
             url = urllib.parse.urlsplit(self.path)
-            asked = dict(urllib.parse.parse_qsl(url.query))
+            parameters = dict(urllib.parse.parse_qsl(url.query))
             allowed = self.headers["Authorization"] == f"Bearer {cluster.token}"
             with cluster.lock:
-                cluster.requests.append(asked | {"allowed": allowed})
+                cluster.requests.append(parameters | {"allowed": allowed})
             if not allowed:
                 self.reply(401, {"kind": "Status", "code": 401, "message": "Unauthorized"})
-            elif url.path != PATH or asked["labelSelector"] != "kubernetes.io/service-name=vllm":
+            elif url.path != PATH or parameters["labelSelector"] != "kubernetes.io/service-name=vllm":
                 self.reply(404, {"kind": "Status", "code": 404, "message": self.path})
-            elif "watch" not in asked:
-                self.reply(200, cluster.page(int(asked["limit"]), asked.get("continue", "")))
+            elif "watch" not in parameters:
+                self.reply(200, cluster.page(int(parameters["limit"]), parameters.get("continue", "")))
             else:
-                self.stream(cluster.watch(int(asked["resourceVersion"])))
+                self.stream(cluster.watch(int(parameters["resourceVersion"])))
 
         def stream(self, pieces):
             self.send_response(200)

@@ -40,11 +40,11 @@ def replace(path, text):
 
 def metric(router, name):
     series = f'kvcast_kubernetes_source_{name}{{list="{LIST}"}}'
-    found = re.search(rf"^{re.escape(series)} (\d+)$", router.get("/metrics"), re.M)
-    return found and int(found[1])
+    match = re.search(rf"^{re.escape(series)} (\d+)$", router.get("/metrics"), re.M)
+    return match and int(match[1])
 
 
-def names(*hosts):
+def endpoints_of(*hosts):
     return {f"engine-{host}": f"tcp://{host}:9" for host in hosts}
 
 
@@ -57,33 +57,34 @@ def write_config(path, port, **members):
 
 def follow_events(router, cluster):
     many = [f"127.0.1.{i}" for i in range(1, 26)]
-    until("all pages are followed", lambda: router.endpoints() == names(*many))
-    check("a page has at most 20 slices", cluster.asked(limit="20") >= 2)
+    until("all pages are followed", lambda: router.endpoints() == endpoints_of(*many))
+    check("a page has at most 20 slices", cluster.count_requests(limit="20") >= 2)
     until("the router watches", lambda: cluster.watches)
     for host in many:
         cluster.delete(host)
     cluster.put("a", slice_of("127.0.0.1", "127.0.0.2"))
     cluster.put("b", slice_of("127.0.0.2", "127.0.0.3"))
-    united = names("127.0.0.1", "127.0.0.2", "127.0.0.3")
+    united = endpoints_of("127.0.0.1", "127.0.0.2", "127.0.0.3")
     until("deleted slices leave, added slices come", lambda: router.endpoints() == united)
     cluster.put("b", slice_of("127.0.0.2", "127.0.0.3", ready=False))
-    until("an endpoint that is not ready leaves", lambda: router.endpoints() == names("127.0.0.1", "127.0.0.2"))
+    until("an endpoint that is not ready leaves", lambda: router.endpoints() == endpoints_of("127.0.0.1", "127.0.0.2"))
     check("the metrics count the endpoints", metric(router, "endpoints") == 2 and metric(router, "errors") == 0)
 
 
 def end_watches(router, cluster):
     version = cluster.bookmark()
     cluster.cut(b'{"type": "ADDED", "obj')
-    until("the watch goes on at the bookmark", lambda: cluster.asked(watch="true", resourceVersion=version) >= 1)
+    until("the watch goes on at the bookmark",
+          lambda: cluster.count_requests(watch="true", resourceVersion=version) >= 1)
     until("the watch is open", lambda: cluster.watches)
     cluster.put("c", slice_of("127.0.0.4"))
-    until("an event arrives", lambda: router.endpoints() == names("127.0.0.1", "127.0.0.2", "127.0.0.4"))
+    until("an event arrives", lambda: router.endpoints() == endpoints_of("127.0.0.1", "127.0.0.2", "127.0.0.4"))
     check("a watch that ends is no failure", metric(router, "errors") == 0)
 
     with cluster.lock:
         del cluster.slices["c"]  # its event is lost
     cluster.forget()
-    until("an expired watch needs a new list", lambda: router.endpoints() == names("127.0.0.1", "127.0.0.2"))
+    until("an expired watch needs a new list", lambda: router.endpoints() == endpoints_of("127.0.0.1", "127.0.0.2"))
     until("the router watches again", lambda: len(cluster.watches) == 1)
 
     with cluster.lock:
@@ -91,7 +92,8 @@ def end_watches(router, cluster):
         cluster.slices["d"]["metadata"] |= {"name": "d", "resourceVersion": str(cluster.version)}
     cluster.send(b'{"type": "MODIFIED", "object": {"metadata"\n')
     check("the damaged event is in the log", "not JSON" in router.await_event("source_watch_failed")["reason"])
-    until("the state is listed again", lambda: router.endpoints() == names("127.0.0.1", "127.0.0.2", "127.0.0.5"))
+    until("the state is listed again",
+          lambda: router.endpoints() == endpoints_of("127.0.0.1", "127.0.0.2", "127.0.0.5"))
     until("the failure ends", lambda: metric(router, "errors") == 0)
 
 
@@ -127,7 +129,7 @@ with tempfile.TemporaryDirectory() as temporary:
     server.shutdown()
     server.server_close()
     until("the failure is in the metrics", lambda: metric(router, "errors") == 1)
-    check("the sources stay", router.endpoints() == names("127.0.0.1", "127.0.0.2", "127.0.0.5"))
+    check("the sources stay", router.endpoints() == endpoints_of("127.0.0.1", "127.0.0.2", "127.0.0.5"))
     check("the number of sources stays", metric(router, "endpoints") == 3)
     cluster.put("a", slice_of("127.0.0.6"))
     server = kubernetes_api.serve(cluster, port, folder / "api.crt", folder / "api.key")

@@ -67,7 +67,7 @@ def inodes(pid):
 
 
 def listeners(pids):
-    """Returns (protocol, address, port) of each socket of the processes that accepts data of any peer."""
+    """Returns (protocol, address, port) of each socket of the processes that accepts data from any peer."""
     own = set().union(*(inodes(pid) for pid in pids))
     found = set()
     for table in TABLES:
@@ -90,7 +90,7 @@ def children(pid):
 
 
 def check(arguments, ready, least):
-    """Runs the command until stderr or stdout has the line, and checks its sockets."""
+    """Runs the command until a line of its output has the pattern `ready`. Checks its sockets, and counts them."""
     process = subprocess.Popen([KVCAST, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         for line in process.stdout:
@@ -108,25 +108,25 @@ def check(arguments, ready, least):
     return len(found)
 
 
-def test_of_the_test():
-    for family, host, own in [(socket.AF_INET, "0.0.0.0", False), (socket.AF_INET6, "::", False),
-                              (socket.AF_INET, "127.0.0.1", True), (socket.AF_INET6, "::1", True)]:
+def test_that_open_sockets_are_found():
+    for family, host, loopback in [(socket.AF_INET, "0.0.0.0", False), (socket.AF_INET6, "::", False),
+                                   (socket.AF_INET, "127.0.0.1", True), (socket.AF_INET6, "::1", True)]:
         for kind in socket.SOCK_STREAM, socket.SOCK_DGRAM:
             with socket.socket(family, kind) as probe:
                 probe.bind((host, 0))
                 if kind == socket.SOCK_STREAM:
                     probe.listen()
                 found = [each for each in listeners([os.getpid()]) if each[2] == probe.getsockname()[1]]
-                assert len(found) == 1 and is_loopback(found[0][1]) == own, (host, kind, found)
+                assert len(found) == 1 and is_loopback(found[0][1]) == loopback, (host, kind, found)
 
 
 def free(*flags):
     """Returns the flags that give the command free ports, or no flags if the default ports are free."""
-    return [] if own_ports else list(flags)
+    return [] if in_own_namespace else list(flags)
 
 
-own_ports = enter_namespace()
-test_of_the_test()
+in_own_namespace = enter_namespace()
+test_that_open_sockets_are_found()
 total = 0
 total += check(["router", *free("--http", "127.0.0.1:0")], r"http_listening", 1)
 total += check(["router", *free("--http", "127.0.0.1:0"), "--relay", "tcp://127.0.0.1:0"], r"http_listening", 2)
@@ -142,4 +142,4 @@ for command, count in ("engine", 2), ("relay", 2):
     assert len(defaults) == count and all(each.startswith("tcp://127.0.0.1:") for each in defaults), defaults
 help_text = subprocess.run([KVCAST, "router", "--help"], capture_output=True, text=True, check=True).stdout
 assert "(default: 127.0.0.1:8080)" in " ".join(help_text.split()), help_text
-print(f"{total} listening sockets, all on loopback" + ("" if own_ports else "; the default ports were not used"))
+print(f"{total} listening sockets, all on loopback" + ("" if in_own_namespace else "; the default ports were not used"))

@@ -30,11 +30,11 @@ COMMON_FIELDS = {"time", "level", "event", "source"}
 failures = 0
 
 
-def check(what, held, detail=""):
+def check(claim, holds, detail=""):
     global failures
-    if not held:
+    if not holds:
         failures += 1
-        print(f"FAILED: {what} {detail}")
+        print(f"FAILED: {claim} {detail}")
 
 
 def alerts():
@@ -68,9 +68,9 @@ def check_runbooks(rules):
     check("each section has an alert", anchors == set(named), anchors ^ set(named))
     for title, text in named.items():
         for part in ("Meaning", "Look at", "Do"):
-            check(f"{title}: {part}", re.search(rf"^\*\*{part}\.\*\* \S.{{10,}}", text, re.M))
+            check(f"{title} has the part {part}", re.search(rf"^\*\*{part}\.\*\* \S.{{10,}}", text, re.M))
     for anchor in re.findall(r"\]\((?:runbooks\.md)?#(\w+)\)", RUNBOOKS + LOGGING):
-        check(f"link #{anchor}", anchor in named)
+        check(f"the link #{anchor} has a section", anchor in named)
 
 
 def check_metrics(rules, page):
@@ -212,8 +212,8 @@ def check_log(lines):
 with tempfile.TemporaryDirectory() as temporary:
     router = Router(temporary)
     status, metrics_page = router.call("/metrics", "watcher")
-    check("the page of metrics", status == 200)
-    check("no token", router.call("/v1/state", "nobody")[0] == 401)
+    check("the page of metrics is served", status == 200)
+    check("a request with an unknown token is refused", router.call("/v1/state", "nobody")[0] == 401)
     check("a source is refused", router.call("/v1/sources", "owner", b"{}")[0] == 400)
     router.await_event("source_file_read")
     router.await_event("source_lookup_failed")

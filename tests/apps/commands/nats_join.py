@@ -62,12 +62,12 @@ class Engines:
                 router.send_multipart([client, empty, (2**64 - 1).to_bytes(8, "big"), b""])
 
 
-def await_all(what, holds):
+def await_all(claim, holds):
     begin = time.monotonic()
     while not holds():
         time.sleep(0.2)
         if time.monotonic() > begin + PATIENCE_S:
-            check(what, False)
+            check(claim, False)
             finish()
     return time.monotonic() - begin
 

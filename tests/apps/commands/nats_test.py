@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """A router that reads the log of a relay in NATS has exactly the blocks of the engine. The NATS server, the relay and
 the router are killed in random order, and nothing is lost, also if the ring of the engine is too short for a new relay.
-A server that cannot be reached, wrong credentials and a second relay give clear states, and never a state `synced`.
+A server that cannot be reached and wrong credentials give clear states, and never the state `synced`. A second relay
+has the state `standby`.
 usage: nats_test.py KVCAST [KILLS [SEED]]
 SPDX-License-Identifier: Apache-2.0
 """
@@ -59,9 +60,9 @@ def kill(router):
     router.process.wait(60)
 
 
-def expect_equal(what, router, engine):
+def expect_equal(label, router, engine):
     engine.rest()
-    until(f"{what}: synced and equal", lambda: worker(router)["state"] == "synced"
+    until(f"{label}: synced and equal", lambda: worker(router)["state"] == "synced"
           and blocks(router) == sorted(engine.held) and worker(router)["state"] == "synced")
     engine.pause.clear()
 
@@ -186,21 +187,22 @@ def discovery(folder):
 
     write()
     router = start()
-    check("no source at first", router.endpoints() == {}, router.endpoints())
+    check("the router follows no source at first", router.endpoints() == {}, router.endpoints())
     write("engine")
     followed = {"engine": f"nats:{NAME}"}
-    until("the source of the file, with the name of the log", lambda: router.endpoints() == followed)
+    until("the source of the file is followed", lambda: router.endpoints() == followed)
     expect_equal("a source of a file", router, engine)
     engine.outlive_ring()
     engine.rest()
     saved = time.time()
-    until("saved", lambda: any(path.stat().st_mtime > saved + 1 for path in (folder / "state").glob("*.state")))
+    until("the state is saved",
+          lambda: any(path.stat().st_mtime > saved + 1 for path in (folder / "state").glob("*.state")))
     engine.pause.clear()
     kill(router)
     router = start()
     entry = router.await_event("source_restored")
     check("the saved state has blocks", entry["residencies"] > 0, entry)
-    until("the source of the file after the restart", lambda: router.endpoints() == followed)
+    until("the source of the file is followed after the restart", lambda: router.endpoints() == followed)
     expect_equal("after a restart with saved state", router, engine)
     resets = [line for line in router.get("/metrics").splitlines() if line.startswith("kvcast_source_resets_total{")]
     check("the router has kept its saved state", resets and all(line.endswith(" 0") for line in resets), resets)
@@ -221,11 +223,11 @@ def expect_refused(server, engine, flags, reason):
     """Programs with wrong credentials name the reason, and go on."""
     relay = Relay(engine.source, server, *flags)
     relay.await_state("unreachable")
-    check(f"{flags}: the reason", reason in relay.entries[-1]["reason"], relay.entries)
+    check(f"{flags}: the relay logs the reason", reason in relay.entries[-1]["reason"], relay.entries)
     router = follow(server, *flags)
     entry = router.await_event("nats_state")
-    check(f"{flags}: the reason of the router", reason in entry["reason"] and entry["state"] == "unreachable", entry)
-    check(f"{flags}: not synced", worker(router)["state"] in ("connecting", "bootstrap"))
+    check(f"{flags}: the router logs the reason", reason in entry["reason"] and entry["state"] == "unreachable", entry)
+    check(f"{flags}: the router is not synced", worker(router)["state"] in ("connecting", "bootstrap"))
     router.end()
     relay.kill()
 
@@ -262,7 +264,7 @@ def credentials(folder):
 
 
 def permissions(folder):
-    """The permissions of docs/nats.md suffice, and a router without them says so."""
+    """The permissions of docs/nats.md suffice. A router without them has the state `unreachable`, with a reason."""
     users = []
     for user, publish, subscribe in (
             ("relay", ["kvcast.>", "kvcast-status.>", "$JS.API.>"], ["kvcast-status.>", "_INBOX.>"]),
@@ -281,8 +283,8 @@ def permissions(folder):
     expect_equal("with permissions, later", router, engine)
     nobody = follow(server, "--nats-user-file", folder / "nobody")
     entry = nobody.await_event("nats_state")
-    check("without permissions", entry["state"] == "unreachable" and entry["reason"], entry)
-    check("without permissions, not synced", worker(nobody)["state"] in ("connecting", "bootstrap"))
+    check("without permissions, the router logs a reason", entry["state"] == "unreachable" and entry["reason"], entry)
+    check("without permissions, the router is not synced", worker(nobody)["state"] in ("connecting", "bootstrap"))
     nobody.end()
     router.end()
     relay.kill()

@@ -29,11 +29,11 @@ OPTION = re.compile(r"(?P<names>[^\s{]+)(?:\{\w+\})?"
 
 def entries(lines):
     """Yields (name, text) of the lines of one paragraph of --help."""
-    for at, line in enumerate(lines):
+    for index, line in enumerate(lines):
         if line.startswith(" " * INDENT):
             continue
-        if at + 1 < len(lines) and lines[at + 1].startswith(" " * INDENT):
-            yield line.strip(), lines[at + 1].strip()
+        if index + 1 < len(lines) and lines[index + 1].startswith(" " * INDENT):
+            yield line.strip(), lines[index + 1].strip()
         else:
             yield line[:INDENT].strip(), line[INDENT:].strip()
 
@@ -71,12 +71,12 @@ def row_of(name, text):
     option = OPTION.fullmatch(name)
     assert option, f"cannot read the option {name!r}"
     shown = option["default"] and f"`{option['default'].strip('[]')}`"
-    said = re.search(r" \(default: ([^)]*)\)", text)
-    assert not (shown and said), f"{name}: two defaults"
-    if said:
-        text = text.replace(said[0], "")
+    match = re.search(r" \(default: ([^)]*)\)", text)
+    assert not (shown and match), f"{name}: two defaults"
+    if match:
+        text = text.replace(match[0], "")
     flags = ", ".join(f"`{flag}`" for flag in option["names"].split(","))
-    return [flags, value_of(option), shown or (said[1] if said else ""), text]
+    return [flags, value_of(option), shown or (match[1] if match else ""), text]
 
 
 def read_program(program):
@@ -134,9 +134,9 @@ def write_page(path, tables):
             parts = dict([*list(parts.items())[:place], (heading, ["## " + heading, "", "|", ""]),
                           *list(parts.items())[place:]])
         lines = parts[heading]
-        at = next(i for i, line in enumerate(lines) if line.startswith("|"))
-        rest = [line for line in lines if not line.startswith("|")]
-        parts[heading] = rest[:at] + lines_of(columns, rows) + rest[at:]
+        table_start = next(i for i, line in enumerate(lines) if line.startswith("|"))
+        others = [line for line in lines if not line.startswith("|")]
+        parts[heading] = others[:table_start] + lines_of(columns, rows) + others[table_start:]
         before = heading
     path.write_text("\n".join(line for lines in parts.values() for line in lines) + "\n", encoding="utf-8")
 
@@ -155,9 +155,9 @@ def differences(heading, columns, rows, shown):
         if len(page[name]) != len(columns):
             yield f"{heading}: {name}: {len(page[name])} cells, not {len(columns)}"
             continue
-        for column, told, true in zip(columns, page[name], program[name]):
-            if told != true:
-                yield f"{heading}: {name}: {column}: the page has '{told}', the program has '{true}'"
+        for column, on_page, in_program in zip(columns, page[name], program[name]):
+            if on_page != in_program:
+                yield f"{heading}: {name}: {column}: the page has '{on_page}', the program has '{in_program}'"
 
 
 def page_problems(text, tables):

@@ -23,11 +23,11 @@ failures = 0
 context = zmq.Context.instance()
 
 
-def check(what, condition, detail=""):
+def check(claim, condition, detail=""):
     global failures
     if not condition:
         failures += 1
-        print(f"FAILED: {what} {detail}")
+        print(f"FAILED: {claim} {detail}")
 
 
 def stored(first, group, medium, count=2):
@@ -111,11 +111,11 @@ for batch in seen:
     parts = batch["topic"].split(".")
     source = engines[0] if parts[3] == "0" else engines[1]
     original = msgpack.unpackb(source.log[int(batch["ts"])], strict_map_key=False)
-    mine = [event for event in original[1]
-            if event.get("medium", "GPU") == parts[4] and str(event.get("group_idx", "-")) == parts[5]]
+    expected = [event for event in original[1]
+                if event.get("medium", "GPU") == parts[4] and str(event.get("group_idx", "-")) == parts[5]]
     check("a batch has exactly the worker's events that belong to the topic", [e["type"] for e in batch["events"]] ==
-          [e["type"] for e in mine] and [e.get("block_hashes") for e in batch["events"]] ==
-          [e.get("block_hashes") for e in mine], (batch["topic"], batch["events"]))
+          [e["type"] for e in expected] and [e.get("block_hashes") for e in batch["events"]] ==
+          [e.get("block_hashes") for e in expected], (batch["topic"], batch["events"]))
 
 numbers = {topic: [batch["seq"] for batch in seen if batch["topic"] == topic] for topic in topics}
 for topic, own in numbers.items():
@@ -154,7 +154,7 @@ with tempfile.TemporaryDirectory() as folder:
                                   stdout=subprocess.PIPE, text=True)
         endpoint = await_line(replay.stderr, r"stream_listening stream=replay address=(\S+)")
         got = batches(*flags, endpoint=endpoint)
-        check("replay ends", replay.wait(timeout=30) == 0)
+        check("the replay ends with exit code 0", replay.wait(timeout=30) == 0)
         return got
 
     check("a replay publishes the recorded batches",
@@ -177,9 +177,9 @@ with tempfile.TemporaryDirectory() as folder:
     shown = batches("--count", "20", "--redact", "--record", path)
     with open(path, "rb") as file:
         blob = file.read()
-    check("a redacted capture contains no token ids, adapters and salts",
+    check("a redacted capture contains no token ids, adapters or salts",
           b"secret" not in blob and msgpack.packb(4711) * 4 not in blob)
-    check("control: a capture without redaction contains them",
+    check("control: a capture without redaction contains token ids, adapters and salts",
           b"secret" in open(os.path.join(folder, "capture"), "rb").read() and
           msgpack.packb(4711) * 4 in open(os.path.join(folder, "capture"), "rb").read())
     check("the output of tail --redact contains no token ids and no secrets",
@@ -188,7 +188,8 @@ with tempfile.TemporaryDirectory() as folder:
     # A replay of a truncated capture publishes the batches before the cut.
     with open(path, "wb") as file:
         file.write(blob[:-7])
-    check("a replay of a truncated capture", replayed(path, ["--count", "19"]) == shown[:19])
+    check("a replay of a truncated capture publishes the batches before the cut",
+          replayed(path, ["--count", "19"]) == shown[:19])
     with open(path, "wb") as file:
         file.write(b"something else")
     bad = subprocess.run([KVCAST, "replay", path], capture_output=True, text=True, timeout=20)

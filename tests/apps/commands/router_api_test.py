@@ -49,11 +49,11 @@ with open(OPENAPI, encoding="utf-8") as file:
     SPEC = nullable(json.load(file))
 
 
-def check(what, condition, detail=""):
+def check(claim, condition, detail=""):
     global failures
     if not condition:
         failures += 1
-        print(f"FAILED: {what} {detail}")
+        print(f"FAILED: {claim} {detail}")
 
 
 class Engine:
@@ -131,7 +131,7 @@ class Router:
         return self.process.wait(timeout=20)
 
 
-def until(what, condition, *engines):
+def until(claim, condition, *engines):
     deadline = time.time() + 20
     while time.time() < deadline:
         for engine in engines:
@@ -139,7 +139,7 @@ def until(what, condition, *engines):
         if condition():
             return
         time.sleep(0.01)
-    check(what, False, "did not become true within 20 s")
+    check(claim, False, "did not become true within 20 s")
 
 
 one, two = Engine(), Engine()
@@ -205,7 +205,7 @@ stalled = socket.socket()
 stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
 stalled.connect(("127.0.0.1", router.port))
 stalled.send(b"GET /dump HTTP/1.1\r\nHost: localhost\r\n\r\n")
-until("one dump at a time", lambda: router.call("GET", "/dump?model_name=none")[0] == 503)
+until("a second dump is refused", lambda: router.call("GET", "/dump?model_name=none")[0] == 503)
 check("a query beside a stalled dump", router.call("POST", "/v1/query", hashes)[0] == 200)
 check("the state beside a stalled dump", router.call("GET", "/v1/state")[0] == 200)
 check("a stalled dump takes little memory", router.memory_kb() - before < LITTLE_KB, router.memory_kb() - before)
@@ -508,29 +508,31 @@ with tempfile.TemporaryDirectory() as folder:
         "instance_id": 1, "endpoint": "tcp://127.0.0.1:1", "model_name": "m", "block_size": 16}, token="a")[0] == 503)
     guarded.stop()
 
-    def refused(what, *flags):
-        """The router ends with exit code 2 and one line that contains `what`."""
+    def expect_usage_error(message, *flags):
+        """The router ends with exit code 2 and one line that contains the message."""
         run = subprocess.run([KVCAST, "router", "--http", "127.0.0.1:0", *flags], capture_output=True, text=True,
                              timeout=20)
-        check(f"{flags} is a usage error", run.returncode == 2 and run.stderr.count("\n") == 1 and what in run.stderr,
+        check(f"{flags} is a usage error",
+              run.returncode == 2 and run.stderr.count("\n") == 1 and message in run.stderr,
               f"{run.returncode} {run.stderr}")
 
     os.chmod(path, 0o644)
-    refused("set mode 0600 or 0400", "--token-file", path)
-    refused("No such file", "--token-file", path + ".none")
-    for text, what in [("root t\n", "line 1: unknown role"), ("query\n", "line 1: no token"),
-                       ("query t\nroute t\n", "line 2: an earlier line"), ("", "contains no token")]:
+    expect_usage_error("set mode 0600 or 0400", "--token-file", path)
+    expect_usage_error("No such file", "--token-file", path + ".none")
+    for text, message in [("root t\n", "line 1: unknown role"), ("query\n", "line 1: no token"),
+                          ("query t\nroute t\n", "line 2: an earlier line"), ("", "contains no token")]:
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
         os.chmod(path, 0o600)
-        refused(what, "--token-file", path)
-    refused("No such file", "--tls-cert", path + ".none", "--tls-key", path)
-    refused("not a PEM certificate", "--tls-cert", path, "--tls-key", path)
-    refused("--admin-listen", "--admin-listen", "nowhere")
-    refused("not loopback", "--admin-listen", "0.0.0.0:0")
-    refused("--source-network", "--source-network", "10.0.0.1/8")
-    refused("--allowed-host", "--allowed-host", "router:80")
-    refused("max_sources", "--max-sources", "1", "--source", "a=tcp://127.0.0.1:1", "--source", "b=tcp://127.0.0.1:1")
+        expect_usage_error(message, "--token-file", path)
+    expect_usage_error("No such file", "--tls-cert", path + ".none", "--tls-key", path)
+    expect_usage_error("not a PEM certificate", "--tls-cert", path, "--tls-key", path)
+    expect_usage_error("--admin-listen", "--admin-listen", "nowhere")
+    expect_usage_error("not loopback", "--admin-listen", "0.0.0.0:0")
+    expect_usage_error("--source-network", "--source-network", "10.0.0.1/8")
+    expect_usage_error("--allowed-host", "--allowed-host", "router:80")
+    expect_usage_error("max_sources", "--max-sources", "1", "--source", "a=tcp://127.0.0.1:1", "--source",
+                       "b=tcp://127.0.0.1:1")
 
     socket_path = os.path.join(folder, "admin")
     split = Router("--admin-listen", "unix:" + socket_path)

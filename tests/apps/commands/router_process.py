@@ -12,20 +12,20 @@ import urllib.request
 failures = 0
 
 
-def check(what, held, detail=""):
+def check(claim, holds, detail=""):
     global failures
-    if not held:
+    if not holds:
         failures += 1
-        print(f"FAILED: {what} {detail}")
+        print(f"FAILED: {claim} {detail}")
 
 
-def until(what, holds, meanwhile=lambda: None):
+def until(claim, holds, meanwhile=lambda: None):
     """Waits until the condition holds. Calls `meanwhile` again and again."""
-    end = time.monotonic() + 60
+    deadline = time.monotonic() + 60
     while not holds():
         meanwhile()
-        if time.monotonic() > end:
-            return check(what, False)
+        if time.monotonic() > deadline:
+            return check(claim, False)
         time.sleep(0.02)
 
 
@@ -84,7 +84,7 @@ class Router:
         return {source["name"]: source["endpoint"] for source in json.loads(self.get("/v1/sources"))["sources"]}
 
     def end(self):
-        """Ends the router. If it fails, its standard error says why."""
+        """Ends the router. If the router fails, the message of the check has its standard error."""
         self.process.terminate()
         lines = self.process.communicate(timeout=60)[1].splitlines()
         check("the router ends", self.process.returncode == 0, "\n".join([str(self.process.returncode), *lines[:200]]))

@@ -22,7 +22,7 @@ ended = threading.Event()
 LARGE = json.dumps({"hashes": list(range(200_000))}).encode()
 
 
-def loads(work):
+def repeat_in_thread(work):
     """Repeats the work in a thread until the router has ended. Connections may break."""
     def run():
         while not ended.is_set():
@@ -68,8 +68,8 @@ live = zmq.Context.instance().socket(zmq.PUB)
 port = live.bind_to_random_port("tcp://127.0.0.1")
 router = Router(sys.argv[1], "--source", f"busy=tcp://127.0.0.1:{port}")
 address = router.url.removeprefix("http://").split(":")[0], int(router.url.rsplit(":", 1)[1])
-lines = threading.Thread(target=router.process.stderr.read)
-lines.start()
+log_reader = threading.Thread(target=router.process.stderr.read)
+log_reader.start()
 seq = 0
 
 
@@ -85,7 +85,7 @@ def total(name, label):
     return sum(int(value) for labels, value in samples if label in labels)
 
 
-threads = [loads(work) for work in [ask] * 4 + [stall] * 50 + [stream] * 4 + [publish]]
+threads = [repeat_in_thread(work) for work in [ask] * 4 + [stall] * 50 + [stream] * 4 + [publish]]
 try:
     until("the router applies batches", lambda: total("kvcast_source_batches_total", 'worker="busy"') >= 10)
     until("the router answers queries", lambda: total("kvcast_http_requests_total", 'route="/v1/query"') >= 10)
@@ -98,5 +98,5 @@ finally:
     ended.set()
     for thread in threads:
         thread.join()
-    lines.join()
+    log_reader.join()
 finish()

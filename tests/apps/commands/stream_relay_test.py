@@ -60,8 +60,8 @@ engine = Engine()
 relay = Relay(engine.source)
 direct = follow(engine.source["endpoint"], engine.source["replay_endpoint"])
 behind = follow(relay.endpoint, relay.replay)
-expect_exact("both routers have all batches", direct, engine)
-expect_exact("both routers have all batches, behind the relay", behind, engine, direct=False)
+expect_exact("at first, direct", direct, engine)
+expect_exact("at first, behind the relay", behind, engine, direct=False)
 engine.outlive_ring()
 expect_exact("direct", direct, engine)
 expect_exact("behind the relay", behind, engine, direct=False)
@@ -85,16 +85,16 @@ engine.rest()
 until("blocks are missing", lambda: set(blocks(behind)) < set(engine.held))
 for prompt, _ in engine.truth():
     answer = behind.ask({"tokens": prompt})["workers"][0]
-    check("an answer is not exact", not answer["exact"], answer)
+    check("no answer claims to be exact", not answer["exact"], answer)
 engine.pause.clear()
 engine = restarted(engine)
 expect_exact("the blocks are complete again", behind, engine, direct=False)
 
 for _ in range(ROUNDS):
-    for what in random.sample(("engine", "relay", "router"), 3):
-        if what == "engine":
+    for program in random.sample(("engine", "relay", "router"), 3):
+        if program == "engine":
             engine = restarted(engine)
-        elif what == "relay":
+        elif program == "relay":
             # The replay ring of a restarted engine still has all its batches. The new relay gets them from this ring.
             engine = restarted(engine)
             relay.kill()
@@ -102,7 +102,7 @@ for _ in range(ROUNDS):
         else:
             kill(behind)
             behind = follow(relay.endpoint, relay.replay)
-        expect_exact(f"after a restart of the {what}", behind, engine, direct=False)
+        expect_exact(f"after a restart of the {program}", behind, engine, direct=False)
 
 # The stream of the relay is encrypted, and only the listed router may follow it.
 with tempfile.TemporaryDirectory() as temporary:
@@ -118,7 +118,7 @@ with tempfile.TemporaryDirectory() as temporary:
     expect_exact("with CURVE", routers["router"], engine, direct=False)
     until("another key is refused", lambda: "kvcast_source_failed_handshakes_total{worker=\"engine\"} 0\n"
           not in routers["other"].get("/metrics"))
-    check("another key gets nothing", worker(routers["other"])["next_seq"] == 0)
+    check("a router with another key gets no batch", worker(routers["other"])["next_seq"] == 0)
     for router in routers.values():
         router.end()
     curve.kill()

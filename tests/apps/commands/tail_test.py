@@ -65,12 +65,12 @@ def tail(messages, *flags):
                               capture_output=True, text=True, timeout=60)
 
 
-def check(what, condition, run):
+def check(claim, condition, run):
     global failures
     if condition:
         return
     failures += 1
-    print(f"FAILED: {what}\n  code {run.returncode}\n  out {run.stdout!r}\n  err {run.stderr!r}")
+    print(f"FAILED: {claim}\n  code {run.returncode}\n  out {run.stdout!r}\n  err {run.stderr!r}")
 
 
 run = tail([(b"kv", batch(STORED, REMOVED, CLEARED))], "--count", "1")
@@ -146,12 +146,12 @@ for flags, expected_lines in [((), 4), (("--json",), 2), (("--stats",), None), (
 with Source([(b"kv", b"x" * (200 << 20))]) as huge, Source([(b"kv", batch(CLEARED))]) as good:
     process = subprocess.Popen([kvcast, "tail", f"tcp://127.0.0.1:{huge.port}", f"tcp://127.0.0.1:{good.port}"],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    heard = [process.stdout.readline() for _ in range(200)]
+    printed_lines = [process.stdout.readline() for _ in range(200)]
     with open(f"/proc/{process.pid}/status", encoding="ascii") as status:
         used = int(next(line for line in status if line.startswith("VmHWM")).split()[1])
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
-run = subprocess.CompletedProcess([], process.returncode, "".join(heard), err)
+run = subprocess.CompletedProcess([], process.returncode, "".join(printed_lines), err)
 check("an oversized frame does not disturb another publisher", "cleared" in run.stdout, run)
 check(f"an oversized frame is not held in memory: {used} KiB", used < 150 << 10, run)
 

@@ -42,7 +42,7 @@ class Engine:
         self.source = {"name": "engine", "endpoint": self.pub.last_endpoint.decode(),
                        "replay_endpoint": self.router.last_endpoint.decode()}
         self.ring = collections.deque(maxlen=RING)
-        self.held = {}  # hash -> its prompt and position
+        self.held = {}  # hash -> (prompt, position, hashes of the prompt)
         self.seq = 0
         self.fast_until = 0  # batches below this number follow each other without a pause
         self.random = random.Random(self.pub.last_endpoint)
@@ -87,7 +87,7 @@ class Engine:
         self.paused.wait(60)
 
     def outlive_ring(self):
-        """Publishes until the ring has neither the first batch nor any batch that was published before the call."""
+        """Publishes until the ring has no batch that was published before the call."""
         end = self.fast_until = self.seq + RING + 100
         until("the ring is shorter than the life of the engine", lambda: self.seq > end)
 
@@ -117,14 +117,15 @@ def blocks(router):
                   for block in event["event"]["data"]["stored"]["blocks"])
 
 
-def expect_exact(what, router, engine, direct=True):
+def expect_exact(label, router, engine, direct=True):
     """Compares the router with the engine while the engine rests. `direct`: the router follows the engine itself, so
-    its sequence numbers are those of the engine."""
+    the router has the engine's sequence numbers."""
     engine.rest()
-    until(f"{what}: synced", lambda: worker(router)["state"] == "synced"
+    until(f"{label}: synced", lambda: worker(router)["state"] == "synced"
           and (not direct or worker(router)["next_seq"] == engine.seq))
-    until(f"{what}: the router has the engine's blocks", lambda: blocks(router) == sorted(engine.held))
+    until(f"{label}: the router has the engine's blocks", lambda: blocks(router) == sorted(engine.held))
     for prompt, reusable in engine.truth():
         answer = router.ask({"tokens": prompt})["workers"][0]
-        check(f"{what}: an answer", answer["reusable_tokens"] == reusable, (answer["reusable_tokens"], reusable))
+        check(f"{label}: the reusable tokens of an answer", answer["reusable_tokens"] == reusable,
+              (answer["reusable_tokens"], reusable))
     engine.pause.clear()

@@ -20,21 +20,21 @@ if not shutil.which("chromium") or not shutil.which("chromedriver"):
 failures = 0
 
 
-def check(what, condition, detail=""):
+def check(claim, condition, detail=""):
     global failures
     if not condition:
         failures += 1
-        print(f"FAILED: {what} {detail}")
+        print(f"FAILED: {claim} {detail}")
 
 
-def until(what, condition, seconds=60):
+def until(claim, condition, seconds=60):
     deadline = time.time() + seconds
     while time.time() < deadline:
         if condition():
             return
         time.sleep(0.1)
     # The following checks need this condition, so the test stops here.
-    raise AssertionError(f"{what}: did not become true within {seconds} s")
+    raise AssertionError(f"{claim}: did not become true within {seconds} s")
 
 
 def browser(width=1280, height=900, dark=False):

@@ -41,8 +41,8 @@ demo = subprocess.Popen([KVCAST, "demo", "--serve", "127.0.0.1:0", "--requests",
                          "--cpu-blocks", "20000"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
 url = None
 for line in demo.stderr:
-    if found := re.search(r"dashboard on (http://\S+)", line):
-        url = found.group(1)
+    if match := re.search(r"dashboard on (http://\S+)", line):
+        url = match.group(1)
         break
 check("the demo prints the address of its dashboard", url)
 driver = browser(1280, 900, dark=False)

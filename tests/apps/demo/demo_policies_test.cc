@@ -1,5 +1,5 @@
 // The comparison of policies is deterministic and uses the demo's caches and times. In the
-// comparison, the index equals the engines' own lookups.
+// comparison, the hits of the index equal the hits of the engines' own lookups.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/demo/demo_policies.h"
 
@@ -140,7 +140,7 @@ TEST(DemoPolicies, HostMemoryLoadsEvictedBlocks) {
   }
 }
 
-TEST(DemoPolicies, LeavesOutDraftTokens) {
+TEST(DemoPolicies, WithDraftTokensNoPolicyIsCompared) {
   DemoOptions options = SmallPools();
   options.cache.draft_tokens = 2;
   const PolicyComparison comparison = Compare(options);

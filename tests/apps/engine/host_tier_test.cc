@@ -36,7 +36,7 @@ struct Case {
     return blocks_per_chunk == 1 ? name : name + "ChunksOf" + std::to_string(blocks_per_chunk);
   }
 };
-void PrintTo(const Case& which, std::ostream* out) { *out << which.Name(); }
+void PrintTo(const Case& test_case, std::ostream* out) { *out << test_case.Name(); }
 class HostTierOf : public ::testing::TestWithParam<Case> {
  protected:
   TierOptions Small() const {
@@ -88,14 +88,14 @@ TEST_P(HostTierOf, LoadsTheBlocksAfterTheHitOnTheGpu) {
   ASSERT_TRUE(tiered.engine().ResetPrefixCache());
   tiered.Serve(320, 0);  // loads the blocks back to the GPU
   tiered.Serve(320, 0);
-  const Admission& then = tiered.admissions.back();
+  const Admission& third = tiered.admissions.back();
   if (is_connector()) {
     // The connector may load the last block once more, or the window blocks that the previous load
     // left out.
-    EXPECT_GE(then.hit_tokens + then.loaded_tokens, 304);
+    EXPECT_GE(third.hit_tokens + third.loaded_tokens, 304);
   } else {
-    EXPECT_EQ(then.hit_tokens, 304);
-    EXPECT_EQ(then.loaded_tokens, 0);
+    EXPECT_EQ(third.hit_tokens, 304);
+    EXPECT_EQ(third.loaded_tokens, 0);
   }
   ASSERT_TRUE(tiered.engine().ResetPrefixCache());
   // The first request has only the first half of the prompt. After this request, the GPU and host
@@ -131,20 +131,21 @@ TEST_P(HostTierOf, SameRequestsSameTotals) {
     Tiered tiered(Small());
     Traffic(tiered, 7);
     const SimTotals& totals = tiered.totals();
-    std::vector<int64_t> seen = {totals.finished,
-                                 totals.preempted,
-                                 totals.reused_tokens,
-                                 totals.loaded_tokens,
-                                 totals.recomputed_again,
-                                 totals.steps,
-                                 tiered.num_events,
-                                 tiered.host().stored_blocks(),
-                                 tiered.host().loaded_blocks(),
-                                 tiered.host().checked_blocks()};
-    for (const Admission& seen_then : tiered.admissions) {
-      seen.insert(seen.end(), {seen_then.number, seen_then.hit_tokens, seen_then.loaded_tokens});
+    std::vector<int64_t> figures = {totals.finished,
+                                    totals.preempted,
+                                    totals.reused_tokens,
+                                    totals.loaded_tokens,
+                                    totals.recomputed_again,
+                                    totals.steps,
+                                    tiered.num_events,
+                                    tiered.host().stored_blocks(),
+                                    tiered.host().loaded_blocks(),
+                                    tiered.host().checked_blocks()};
+    for (const Admission& admission : tiered.admissions) {
+      figures.insert(figures.end(),
+                     {admission.number, admission.hit_tokens, admission.loaded_tokens});
     }
-    runs.push_back(std::move(seen));
+    runs.push_back(std::move(figures));
   }
   EXPECT_EQ(runs[0], runs[1]);
 }

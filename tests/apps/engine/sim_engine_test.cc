@@ -79,8 +79,8 @@ TEST(SimEngine, BlocksThatNoRequestWillReuseAreEvictedFirst) {
   SimEngine engine({}, Cache("full", 41), 1000, recorder.hooks());
   engine.Add({0, Prompt(160, 0), 1});
   RunUntilIdle(engine);
-  engine.Add(
-      {.number = 1, .prompt = Prompt(160, 1000), .will_not_return_after = 0});  // the later request
+  // The cache evicts the blocks of this request first, although these blocks were used last.
+  engine.Add({.number = 1, .prompt = Prompt(160, 1000), .will_not_return_after = 0});
   RunUntilIdle(engine);
   engine.Add({2, Prompt(400, 5000), 1});  // evicts some blocks
   RunUntilIdle(engine);

@@ -122,14 +122,14 @@ TEST(Agents, SlicesAreDisjointAndHaveAtMostTheRequestedSize) {
   EXPECT_EQ(ParseAgents(text, "t", {.slices = 100, .seed = 5})->slices.size(), 6u);
 }
 
-TEST(Agents, IdsNearTheLimitsAreNames) {
+TEST(Agents, BlockIdsNearTheLimitAreAccepted) {
   const Slice slice = OneSlice(Header(0) + AgentRow(0, "m", 20, "[[9223372036854775807,2]]"));
   EXPECT_EQ(slice.requests.at(0).blocks.size(), 2u);
 }
 
 struct BadLine {
   std::string line;
-  const char* says;
+  const char* reason;
 };
 
 class RefusedAgents : public ::testing::TestWithParam<BadLine> {};
@@ -139,7 +139,7 @@ TEST_P(RefusedAgents, NamesTheLineAndTheReason) {
                                kOneAgentSlice);
   ASSERT_FALSE(bad.ok());
   EXPECT_EQ(bad.status().code(), StatusCode::kMalformed);
-  EXPECT_THAT(bad.status().message(), StartsWith(std::string("t:3: ") + GetParam().says));
+  EXPECT_THAT(bad.status().message(), StartsWith(std::string("t:3: ") + GetParam().reason));
 }
 
 INSTANTIATE_TEST_SUITE_P(

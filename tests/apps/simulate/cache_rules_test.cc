@@ -124,10 +124,10 @@ TEST(LMetric, GuardSendsTheThirdRequestOfAHotPromptElsewhere) {
 }
 
 // Returns the two engines that the rule considers for the prompt, in the order of the rule.
-std::vector<size_t> HomesOf(const TestInput& like) {
-  std::vector<size_t> homes = {TestInput(like).Choose("dualmap")};
-  for (size_t e = 0; e < like.engines.size(); ++e) {
-    TestInput input = like;
+std::vector<size_t> HomesOf(const TestInput& base) {
+  std::vector<size_t> homes = {TestInput(base).Choose("dualmap")};
+  for (size_t e = 0; e < base.engines.size(); ++e) {
+    TestInput input = base;
     input.engines[e].hit_tokens = 500;
     if (e != homes[0] && input.Choose("dualmap") == e) homes.push_back(e);
   }

@@ -48,7 +48,7 @@ TEST(Cells, ABusyCellLosesItsPrompt) {
   EXPECT_LT(input.Choose(kTwo), 2u);
 }
 
-// A cell whose engines have all ended gets no request.
+// A cell gets no request after all its engines have ended.
 TEST(Cells, ACellWithoutEnginesIsNotChosen) {
   TestInput input(2);
   input.engines[0].engine = 2;
@@ -66,7 +66,7 @@ TEST(Cells, OneEngineIsACellOfItsOwn) {
 
 // A fleet of one cell makes the same decisions as kvcast's rule, because all reports reach the rule
 // of the cell. Without reports, the decisions differ.
-TEST(Cells, OneCellDecidesAsTheRuleInIt) {
+TEST(Cells, OneCellDecidesLikeKvcastsRule) {
   for (const bool reported : {true, false}) {
     std::minstd_rand random(1);
     TestInput input(4);

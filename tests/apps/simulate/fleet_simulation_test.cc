@@ -91,8 +91,8 @@ TEST(Fleet, TwoRunsAreEqual) {
 constexpr double kReportDelay = 0.001;  // seconds from an engine to the rule
 constexpr double kPredicted = 0.5;      // the time to each first token that the listener predicts
 
-// Counts the batches and the reports that a rule gets, and chooses engines in turn.
-struct Heard {
+// The batches and the reports that a Listener got.
+struct Reports {
   int64_t batches = 0;
   int64_t removed = 0;
   std::vector<int64_t> admitted, answered, finished;
@@ -102,30 +102,31 @@ struct Heard {
   std::vector<double> first_token_s;    // from the latest choice, in the order of `answered`
   std::vector<double> finished_s;       // times of the ends, in the order of `finished`
 };
-Heard heard;
+Reports reports;
 
+// Writes its reports to `reports`, and chooses the engines in turn.
 class Listener final : public Rule {
  public:
   size_t Choose(const RuleInput& input) override {
-    heard.batches_at_choice.push_back(heard.batches);
-    heard.usage_at_choice.push_back(input.engines[0].cache_usage);
-    heard.chosen_s[input.request] = input.now_s;
+    reports.batches_at_choice.push_back(reports.batches);
+    reports.usage_at_choice.push_back(input.engines[0].cache_usage);
+    reports.chosen_s[input.request] = input.now_s;
     return next_++ % input.engines.size();
   }
   void Admitted(size_t r, int64_t, double) override {
-    heard.admitted.push_back(static_cast<int64_t>(r));
+    reports.admitted.push_back(static_cast<int64_t>(r));
   }
   void FirstToken(size_t r, double now_s) override {
-    heard.answered.push_back(static_cast<int64_t>(r));
-    heard.first_token_s.push_back(now_s - kReportDelay - heard.chosen_s.at(r));
+    reports.answered.push_back(static_cast<int64_t>(r));
+    reports.first_token_s.push_back(now_s - kReportDelay - reports.chosen_s.at(r));
   }
   void Finished(size_t r, double now_s) override {
-    heard.finished.push_back(static_cast<int64_t>(r));
-    heard.finished_s.push_back(now_s - kReportDelay);
+    reports.finished.push_back(static_cast<int64_t>(r));
+    reports.finished_s.push_back(now_s - kReportDelay);
   }
   std::optional<double> PredictedFirstToken() const override { return kPredicted; }
-  void Applied(size_t, const EventBatch&) override { ++heard.batches; }
-  void Removed(size_t) override { ++heard.removed; }
+  void Applied(size_t, const EventBatch&) override { ++reports.batches; }
+  void Removed(size_t) override { ++reports.removed; }
 
  private:
   size_t next_ = 0;
@@ -135,7 +136,7 @@ RunResult RunWithListener(const SmallFleet& fleet) {
   static const RuleInfo info{"listener", "", "", {}, [](const RuleParameters&, const RuleFleet&) {
                                return std::unique_ptr<Rule>(new Listener);
                              }};
-  heard = {};
+  reports = {};
   return fleet.Run(RuleChoice{"listener", &info, {}});
 }
 
@@ -147,25 +148,25 @@ std::vector<int64_t> EachRequest() {
 
 TEST(Fleet, EachRequestIsReportedOnce) {
   const RunResult result = RunWithListener(SmallFleet("full", SharedSlice(kRequests)));
-  EXPECT_THAT(heard.admitted, ::testing::UnorderedElementsAreArray(EachRequest()));
-  EXPECT_THAT(heard.answered, ::testing::UnorderedElementsAreArray(EachRequest()));
-  EXPECT_THAT(heard.finished, ::testing::UnorderedElementsAreArray(EachRequest()));
+  EXPECT_THAT(reports.admitted, ::testing::UnorderedElementsAreArray(EachRequest()));
+  EXPECT_THAT(reports.answered, ::testing::UnorderedElementsAreArray(EachRequest()));
+  EXPECT_THAT(reports.finished, ::testing::UnorderedElementsAreArray(EachRequest()));
   EXPECT_EQ(result.by_engine, (std::vector<int64_t>{20, 20, 20}));
   EXPECT_GT(result.batches, 0);
-  EXPECT_EQ(heard.batches, result.batches);
+  EXPECT_EQ(reports.batches, result.batches);
 }
 
 TEST(Fleet, LostBatchesAreAppliedAfterTheNextBatch) {
   SmallFleet fleet("full", SharedSlice(kRequests));
   fleet.options.delay_s = 0.05;
   const RunResult whole = RunWithListener(fleet);
-  EXPECT_EQ(heard.batches, whole.batches);
+  EXPECT_EQ(reports.batches, whole.batches);
   fleet.options.loss = 0.05;
   const RunResult lossy = RunWithListener(fleet);
   EXPECT_EQ(lossy.batches, whole.batches);
-  EXPECT_EQ(heard.batches + lossy.batches_left, lossy.batches);
+  EXPECT_EQ(reports.batches + lossy.batches_left, lossy.batches);
   EXPECT_LT(lossy.batches_left, 3);  // at most the last batch of each engine
-  EXPECT_EQ(heard.finished.size(), size_t{kRequests});
+  EXPECT_EQ(reports.finished.size(), size_t{kRequests});
   // While a batch is missing, the index may differ from the engine, and no admission is checked.
   EXPECT_EQ(lossy.exact_equal, lossy.exact_checked);
   EXPECT_LT(lossy.exact_checked, whole.exact_checked);
@@ -182,7 +183,7 @@ TEST(Fleet, BatchesAfterALossWaitForTheReplay) {
   SmallFleet fleet("full", std::move(slice), 1);
   fleet.options.delay_s = 1000;
   const RunResult whole = RunWithListener(fleet);
-  const int64_t first = heard.batches_at_choice.at(1);
+  const int64_t first = reports.batches_at_choice.at(1);
   ASSERT_GT(first, 10);
   for (fleet.options.seed = 1; fleet.options.seed < 20; ++fleet.options.seed) {
     fleet.options.loss = 0.2;
@@ -190,7 +191,7 @@ TEST(Fleet, BatchesAfterALossWaitForTheReplay) {
     int64_t before = 0;  // batches before the first loss
     while (before < first && losses.Unit() >= fleet.options.loss) ++before;
     EXPECT_EQ(RunWithListener(fleet).batches, whole.batches);
-    EXPECT_EQ(heard.batches_at_choice.at(1), before) << "seed " << fleet.options.seed;
+    EXPECT_EQ(reports.batches_at_choice.at(1), before) << "seed " << fleet.options.seed;
   }
 }
 
@@ -207,8 +208,8 @@ TEST(Fleet, RequestsOfAnEndedEngineEndElsewhere) {
   SmallFleet fleet("full", SharedSlice(kRequests));
   fleet.options.kill_at_s = 4;  // the last request arrives after about 12 s
   const RunResult result = RunWithListener(fleet);
-  EXPECT_EQ(heard.removed, 1);
-  EXPECT_THAT(heard.finished, ::testing::UnorderedElementsAreArray(EachRequest()));
+  EXPECT_EQ(reports.removed, 1);
+  EXPECT_THAT(reports.finished, ::testing::UnorderedElementsAreArray(EachRequest()));
   EXPECT_EQ(result.first_token_s.size(), kCounted);
   const auto sent = std::accumulate(result.by_engine.begin(), result.by_engine.end(), int64_t{0});
   EXPECT_GT(sent, kRequests);  // some were sent twice
@@ -222,9 +223,9 @@ TEST(Fleet, APredictionCountsFromTheLatestChoice) {
   SmallFleet fleet("full", std::move(slice), 2);
   fleet.options.kill_at_s = 1e-6;  // during the first step of both engines
   const RunResult result = RunWithListener(fleet);
-  ASSERT_EQ(heard.batches_at_choice.size(), 3u) << "one request was sent twice";
+  ASSERT_EQ(reports.batches_at_choice.size(), 3u) << "one request was sent twice";
   std::vector<double> errors;
-  for (const double real_s : heard.first_token_s) {
+  for (const double real_s : reports.first_token_s) {
     errors.push_back(std::abs(kPredicted - real_s) / real_s);
   }
   ASSERT_EQ(errors.size(), 2u);
@@ -239,12 +240,12 @@ TEST(Fleet, EachEngineReportsTheFirstTokenOfARequest) {
   slice.requests[0].output_tokens = 1000;
   SmallFleet fleet("full", std::move(slice), 2);
   RunWithListener(fleet);
-  const auto at = std::ranges::find(heard.answered, 0) - heard.answered.begin();
+  const auto index = std::ranges::find(reports.answered, 0) - reports.answered.begin();
   // The first engine ends after the first token of the first request.
-  fleet.options.kill_at_s = heard.first_token_s.at(static_cast<size_t>(at)) + kReportDelay;
+  fleet.options.kill_at_s = reports.first_token_s.at(static_cast<size_t>(index)) + kReportDelay;
   RunWithListener(fleet);
-  EXPECT_EQ(heard.removed, 1);
-  EXPECT_EQ(std::ranges::count(heard.answered, 0), 2);
+  EXPECT_EQ(reports.removed, 1);
+  EXPECT_EQ(std::ranges::count(reports.answered, 0), 2);
 }
 
 // The first request ends with the second step of the engine. The second request arrives during this
@@ -255,17 +256,17 @@ TEST(Fleet, ARuleDoesNotSeeTheBlocksThatAStepInProgressFrees) {
   slice.requests[0].output_tokens = 2;
   slice.requests[1].after = 0;
   RunWithListener(SmallFleet("full", slice, 1));
-  ASSERT_EQ(heard.finished.at(0), 0);
-  EXPECT_EQ(heard.usage_at_choice, (std::vector<double>{0, 0}));
+  ASSERT_EQ(reports.finished.at(0), 0);
+  EXPECT_EQ(reports.usage_at_choice, (std::vector<double>{0, 0}));
   slice.requests[1].after = kNoRequest;
-  slice.requests[1].delay_s = heard.finished_s.at(0) - 1e-4;
+  slice.requests[1].delay_s = reports.finished_s.at(0) - 1e-4;
   SmallFleet fleet("full", std::move(slice), 1);
   fleet.time_scale = 1;
   RunWithListener(fleet);
-  EXPECT_GT(heard.usage_at_choice.at(1), 0);
+  EXPECT_GT(reports.usage_at_choice.at(1), 0);
 }
 
-TEST(Fleet, EndOfAnIdleEngineDoesNotPutOffTheEndOfTheRun) {
+TEST(Fleet, EndOfAnIdleEngineDoesNotDelayTheEndOfTheRun) {
   SmallFleet fleet("full", SharedSlice(kRequests));
   const RunResult before = fleet.Run("kvcast");
   fleet.options.kill_at_s = 1e6;
@@ -373,7 +374,7 @@ TEST(TimeScale, GivesTheLoadOfOpenLoopSlices) {
   EXPECT_EQ(TimeScale(workload, slice, model, 4), 1);
 }
 
-TEST(TimeScale, IsOneForClosedLoopAndForOneTime) {
+TEST(TimeScale, IsOneForClosedLoopAndForOneRequest) {
   const SimModel model = FindSimModel("full").value();
   Workload workload{.name = "t", .slices = {SharedSlice(2)}, .load = 0.8};
   workload.slices[0].requests[1].after = 0;

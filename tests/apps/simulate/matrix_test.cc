@@ -71,9 +71,9 @@ TEST(Matrix, ReportsProgressOnceForEachRun) {
   SimulateOptions options = Small("round_robin,least_loaded");
   options.jobs = 2;
   std::vector<size_t> done;
-  const auto matrix = RunMatrix(options, [&](size_t at, size_t total) {
+  const auto matrix = RunMatrix(options, [&](size_t count, size_t total) {
     EXPECT_EQ(total, 8u);
-    done.push_back(at);
+    done.push_back(count);
   });
   EXPECT_THAT(done, ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
 }
@@ -141,7 +141,7 @@ TEST(Matrix, SmallTracesAndFleetsEnd) {
 
 struct BadOptions {
   void (*change)(SimulateOptions& options);
-  const char* says;
+  const char* reason;
 };
 
 class RefusedMatrix : public ::testing::TestWithParam<BadOptions> {};
@@ -152,7 +152,7 @@ TEST_P(RefusedMatrix, NamesTheWrongOption) {
   const auto matrix = RunMatrix(options, [](size_t, size_t) { FAIL() << "a run started"; });
   ASSERT_FALSE(matrix.ok());
   EXPECT_EQ(matrix.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(matrix.status().message(), HasSubstr(GetParam().says));
+  EXPECT_THAT(matrix.status().message(), HasSubstr(GetParam().reason));
 }
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();

@@ -1,5 +1,5 @@
-// Inputs of rules for tests: a prompt of 1000 tokens in blocks of 10 tokens, and engines whose
-// values a test sets.
+// Inputs of rules for tests: a prompt of 1000 tokens in blocks of 10 tokens, and engines with
+// values that a test sets.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,7 +18,7 @@ struct TestInput {
     for (size_t p = 0; p < 100; ++p) hashes.push_back(1000 + p);
   }
 
-  // The choice of the rule. The draw is 0, so the first of several equal engines is chosen.
+  // Returns the position of the chosen engine. If `draw` is 0, this is the first of equal engines.
   size_t Choose(Rule& rule) {
     RuleInput input;
     input.request = request++;

@@ -109,7 +109,7 @@ std::vector<Scenario> Scenarios() {
   return scenarios;
 }
 
-TEST(Scenarios, TheRuleIsNotWorseThanTheLeastLoadedEngine) {
+TEST(Scenarios, KvcastsRuleIsNotWorseThanTheRuleLeastLoaded) {
   std::vector<std::string> rules = {"kvcast:hints=1"};
   if (!kSanitized) rules.push_back("kvcast");
   for (const Scenario& scenario : Scenarios()) {

@@ -52,10 +52,10 @@ TEST(Capture, OtherFilesAreRefused) {
 
 TEST(Capture, PausesAreBoundedForAnyTime) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_EQ(ReplayOffsetNs(1.5, 2.5, 2), 500'000'000);
   EXPECT_EQ(ReplayOffsetNs(2.5, 1.5, 1), 0);  // the clock was set back
-  for (const double none : {kNone, -kInfinity, -1e300}) EXPECT_EQ(ReplayOffsetNs(0, none, 1), 0);
+  for (const double early : {kNan, -kInfinity, -1e300}) EXPECT_EQ(ReplayOffsetNs(0, early, 1), 0);
   EXPECT_EQ(ReplayOffsetNs(kInfinity, kInfinity, 1), 0);
   for (const double late : {1e300, kInfinity, 1e10}) {
     EXPECT_EQ(ReplayOffsetNs(0, late, 1), kMaxReplayOffsetNs);

@@ -1,4 +1,5 @@
-// If the reader of stderr stops reading, the log loses lines, and no writer of the log waits.
+// If the reader of stderr reads nothing, the log loses lines. A writer waits only for a bounded
+// time.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/support/stderr_log.h"
 

@@ -78,7 +78,7 @@ TEST(Trace, LimitTakesTheFirstRequests) {
 
 struct BadTrace {
   const char* content;
-  const char* says;
+  const char* reason;
 };
 
 class RefusedTrace : public ::testing::TestWithParam<BadTrace> {};
@@ -88,7 +88,7 @@ TEST_P(RefusedTrace, NamesTheFileTheLineAndTheReason) {
   const auto trace = LoadTrace(path, 0);
   ASSERT_FALSE(trace.ok());
   EXPECT_THAT(trace.status().message(), HasSubstr("bad.jsonl"));
-  EXPECT_THAT(trace.status().message(), HasSubstr(GetParam().says));
+  EXPECT_THAT(trace.status().message(), HasSubstr(GetParam().reason));
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -43,7 +43,7 @@ class GpuBytes : public testing::GpuTest, public ::testing::WithParamInterface<C
   }
 };
 
-TEST_P(GpuBytes, ArriveAndNoOthersAreTouched) {
+TEST_P(GpuBytes, CopiesArriveAndNoOtherBytesChange) {
   CudaCopyConfig config;
   config.calibrate = false;
   config.load_path = config.store_path = GetParam().path;

@@ -38,8 +38,8 @@ class GpuTest : public ::testing::Test {
   }
 
   const DriverApi& api() const { return device_->api(); }
-  std::byte* gpu(size_t at) const { return gpu_->base() + kGuard + at; }
-  std::byte* host(size_t at) const { return host_->base() + kGuard + at; }
+  std::byte* gpu(size_t offset) const { return gpu_->base() + kGuard + offset; }
+  std::byte* host(size_t offset) const { return host_->base() + kGuard + offset; }
 
   std::unique_ptr<CudaCopyBackend> Backend(CudaCopyConfig config = {}) {
     config.host = &*host_;
@@ -76,9 +76,9 @@ class GpuTest : public ::testing::Test {
     ASSERT_TRUE(
         LaunchTool(device_, kernels_->stall, 1, 1, compute_->get(), uint64_t{100'000'000}).ok());
   }
-  void SetCompute(std::byte* at, size_t bytes, uint8_t value) {
+  void SetCompute(std::byte* dst, size_t bytes, uint8_t value) {
     ASSERT_DRIVER_OK(
-        api().MemsetD8Async(reinterpret_cast<CUdeviceptr>(at), value, bytes, compute_->get()));
+        api().MemsetD8Async(reinterpret_cast<CUdeviceptr>(dst), value, bytes, compute_->get()));
   }
 
   CudaDevice device_;

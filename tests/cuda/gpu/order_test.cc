@@ -25,8 +25,9 @@ class GpuOrder : public testing::GpuTest, public ::testing::WithParamInterface<C
 
   std::vector<CopyOp> Ops(bool load) const {
     std::vector<CopyOp> ops;
-    for (size_t at = 0; at < kBytes; at += 8192) {
-      const CopyOp op{load ? host(at) : gpu(at), load ? gpu(at) : host(at), 8192, 0, 0, 1};
+    for (size_t offset = 0; offset < kBytes; offset += 8192) {
+      const CopyOp op{
+          load ? host(offset) : gpu(offset), load ? gpu(offset) : host(offset), 8192, 0, 0, 1};
       ops.push_back(op);
     }
     return ops;
@@ -42,7 +43,7 @@ class GpuOrder : public testing::GpuTest, public ::testing::WithParamInterface<C
   std::unique_ptr<CudaCopyBackend> backend_;
 };
 
-TEST_P(GpuOrder, AStoreReadsWhatWasComputedBeforeItsEvent) {
+TEST_P(GpuOrder, AStoreReadsTheBytesComputedBeforeItsEvent) {
   const Event computed = MakeEvent(device_).value();
   for (const bool waits : {true, false}) {
     SetCompute(gpu(0), kBytes, 1);
@@ -58,7 +59,7 @@ TEST_P(GpuOrder, AStoreReadsWhatWasComputedBeforeItsEvent) {
   }
 }
 
-TEST_P(GpuOrder, ALoadWritesAfterWhatReadsTheBlockBeforeItsEvent) {
+TEST_P(GpuOrder, ALoadWritesAfterTheReadsThatPrecedeItsEvent) {
   const Event read = MakeEvent(device_).value();
   for (const bool waits : {true, false}) {
     std::memset(host(0), 3, kBytes);
@@ -77,7 +78,7 @@ TEST_P(GpuOrder, ALoadWritesAfterWhatReadsTheBlockBeforeItsEvent) {
   }
 }
 
-TEST_P(GpuOrder, AHeldBackStreamSeesWhatWasLoaded) {
+TEST_P(GpuOrder, AHeldBackStreamSeesTheLoadedBytes) {
   const Event gate = MakeEvent(device_).value();
   const Stream stalled = MakeStream(device_).value();
   for (const bool held_back : {true, false}) {

@@ -23,7 +23,7 @@ constexpr int kFatalSignals[] = {SIGABRT, SIGSEGV, SIGFPE};
 // If a failed KV_CHECK or a crash ends the program, the signal handler prints this text first.
 std::string running_seed;
 
-void SaySeed(int signal) {
+void PrintSeed(int signal) {
   [[maybe_unused]] const auto written = write(2, running_seed.data(), running_seed.size());
   std::signal(signal, SIG_DFL);
   std::raise(signal);
@@ -47,7 +47,7 @@ void RunSeed(uint64_t seed, Coverage& coverage) {
 TEST(CacheModel, AgreesWithPlainListsOnRandomCalls) {
   const int64_t calls = testing::Setting("KVCAST_MODEL_OPS", kSmokeCalls);
   auto seed = static_cast<uint64_t>(testing::Setting("KVCAST_MODEL_SEED", 1));
-  for (const int fatal : kFatalSignals) std::signal(fatal, SaySeed);
+  for (const int fatal : kFatalSignals) std::signal(fatal, PrintSeed);
   Coverage coverage;
   do {
     RunSeed(seed++, coverage);

@@ -122,11 +122,11 @@ bool ModelRun::Allocate(CacheRequest& request, const AllocateArgs& args) {
 }
 
 void ModelRun::CompareAnswers(CacheRequest& request) {
-  const auto alone = cache_->GetComputedTokensPerGroup(request);
+  const auto per_group = cache_->GetComputedTokensPerGroup(request);
   const auto expected = naive_->GetComputedTokensPerGroup(request);
-  for (size_t i = 0; i < alone.size(); ++i) {
+  for (size_t i = 0; i < per_group.size(); ++i) {
     if (!IsPrefixCached(config_.groups[i])) continue;
-    ASSERT_EQ(alone[i], expected[i]) << "group " << i;
+    ASSERT_EQ(per_group[i], expected[i]) << "group " << i;
   }
   for (uint32_t group = 0; group < config_.groups.size(); ++group) {
     ASSERT_EQ(cache_->CommonPrefixBlocks(request, GroupIdx(group)),

@@ -170,8 +170,8 @@ bool Cache::AllocateSlots(const CacheRequest& request, const AllocateArgs& args,
   const std::vector<Blocks> hits = PlainIds(args.hit, count);
   const Lengths lengths = LengthsOf(request, args);
   const auto running = requests_.find(request.id);
-  Request* held = running == requests_.end() ? nullptr : &running->second;
-  const bool first = held == nullptr;
+  Request* entry = running == requests_.end() ? nullptr : &running->second;
+  const bool first = entry == nullptr;
   const auto watermark =
       static_cast<int64_t>(config_.watermark * static_cast<double>(config_.num_blocks));
   const int64_t spare = args.apply_watermark ? watermark : 0;
@@ -179,20 +179,20 @@ bool Cache::AllocateSlots(const CacheRequest& request, const AllocateArgs& args,
     Lengths whole = lengths;
     whole.slots = whole.main =
         std::min(static_cast<int64_t>(request.tokens.size()), config_.max_model_len);
-    if (!Fits(held, hits, whole, true, spare)) return false;
+    if (!Fits(entry, hits, whole, true, spare)) return false;
   }
-  if (!first) ReleaseSkipped(*held, lengths.total - args.in_flight_tokens, request.prompt_tokens);
-  if (!Fits(held, hits, lengths, false, spare + args.reserved_blocks)) return false;
+  if (!first) ReleaseSkipped(*entry, lengths.total - args.in_flight_tokens, request.prompt_tokens);
+  if (!Fits(entry, hits, lengths, false, spare + args.reserved_blocks)) return false;
 
   if (first) {
-    held = &requests_[request.id];
-    held->groups.resize(count);
-    held->boundary = args.hit == nullptr ? 0 : args.hit->shared_prefix_boundary;
-    for (size_t i = 0; i < count; ++i) AddHit(i, held->groups[i], hits[i], lengths);
-    for (size_t i = 0; i < count; ++i) AddExternal(i, held->groups[i], lengths);
+    entry = &requests_[request.id];
+    entry->groups.resize(count);
+    entry->boundary = args.hit == nullptr ? 0 : args.hit->shared_prefix_boundary;
+    for (size_t i = 0; i < count; ++i) AddHit(i, entry->groups[i], hits[i], lengths);
+    for (size_t i = 0; i < count; ++i) AddExternal(i, entry->groups[i], lengths);
   }
   added.assign(count, {});
-  for (size_t i = 0; i < count; ++i) AddNew(i, held->groups[i], lengths, added[i]);
+  for (size_t i = 0; i < count; ++i) AddNew(i, entry->groups[i], lengths, added[i]);
   if (!args.delay_caching) CacheBlocks(request, lengths.main);
   return true;
 }

@@ -32,17 +32,18 @@ Grid Grid::Of(const CacheConfig& config) {
     grid.hash_block_size = every_state || !config.enable_caching ? multiple : divisor;
 
   bool states_inside = false;
-  bool all_can = true;
+  bool all_allow_partial_hits = true;
   for (const GroupSpec& group : config.groups) {
     if (!IsPrefixCached(group)) continue;
     const bool mamba = group.kind == SpecKind::kMamba;
-    if (!mamba && !IsFull(group) && group.block_size != grid.hash_block_size) all_can = false;
+    if (!mamba && !IsFull(group) && group.block_size != grid.hash_block_size)
+      all_allow_partial_hits = false;
     const bool inside =
         group.block_size > grid.hash_block_size || config.decode_context_parallel > 1;
     if (mamba && group.mamba_mode == MambaMode::kAlign && inside) states_inside = true;
   }
   grid.inside_blocks = config.groups.size() > 1 && config.enable_caching && states_inside &&
-                       all_can && config.rules >= EngineRules::kMain2026August;
+                       all_allow_partial_hits && config.rules >= EngineRules::kMain2026August;
   grid.alignment = grid.inside_blocks ? grid.hash_block_size : grid.step;
   if (config.groups.size() == 1) grid.alignment = config.groups[0].block_size;
   grid.to_last_hash = config.groups.size() > 1 && config.rules >= EngineRules::kV032;

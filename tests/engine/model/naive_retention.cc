@@ -30,8 +30,8 @@ bool Cache::Keeps(size_t group, int64_t index, const std::vector<int64_t>& bound
 }
 
 int64_t Cache::CacheableTokens(size_t group, int64_t tokens) const {
-  const int64_t again = std::max<int64_t>(0, config_.mtp_lookahead_tokens - 1);
-  const int64_t final_tokens = std::max<int64_t>(0, tokens - again);
+  const int64_t recomputed = std::max<int64_t>(0, config_.mtp_lookahead_tokens - 1);
+  const int64_t final_tokens = std::max<int64_t>(0, tokens - recomputed);
   if (config_.groups.size() == 1) return final_tokens;
   const bool every_token = grid_.inside_blocks || config_.rules == EngineRules::kV021;
   const int64_t step = every_token ? 1 : grid_.step;
@@ -45,13 +45,13 @@ void Cache::CacheBlocks(const CacheRequest& request, int64_t tokens) {
   const auto running = requests_.find(request.id);
   if (!config_.enable_caching || running == requests_.end()) return;
   tokens = std::min(tokens, static_cast<int64_t>(request.tokens.size()));
-  Request& held = running->second;
+  Request& entry = running->second;
   for (size_t i = 0; i < config_.groups.size(); ++i) {
     if (!IsPrefixCached(config_.groups[i])) continue;
     const int64_t cacheable = CacheableTokens(i, tokens);
-    CacheGroup(i, held.groups[i], request, held.boundary, cacheable);
-    CacheCheckpoint(i, held.groups[i], request, held.boundary);
-    CacheTail(i, held.groups[i], request, cacheable);
+    CacheGroup(i, entry.groups[i], request, entry.boundary, cacheable);
+    CacheCheckpoint(i, entry.groups[i], request, entry.boundary);
+    CacheTail(i, entry.groups[i], request, cacheable);
   }
 }
 

@@ -81,7 +81,7 @@ SimpleOffloadConfig MirrorOf(const DrawnHost& host, const Drawn& drawn, const Ca
 struct LoadCounts {
   int64_t answers = 0;
   int64_t loads = 0;    // answers for which the engine would load
-  int64_t held_up = 0;  // lookups of the engine that wait for copies without a time limit
+  int64_t waiting = 0;  // lookups of the engine that wait for copies without a time limit
   int64_t exact = 0;
   int64_t exact_loads = 0;
   int64_t equal = 0;  // answers equal to the engine's lookup
@@ -112,7 +112,7 @@ void ProbeLoad(EngineFollower& follower, LoadCounts& counts) {
   CacheRequest request = engine.ProbeRequest();
   const int64_t hit = engine.Lookup(request);
   const std::optional<int64_t> served = engine.LookupWithHost(request, hit);
-  counts.held_up += !served;
+  counts.waiting += !served;
   if (!served) return;
   const router::Query query = EngineFollower::QueryOf(request);
   const router::QueryAnswer answer = follower.Ask(query);
@@ -169,7 +169,7 @@ TEST(ExactnessOfLoads, NoAnswerIsExactAndWrong) {
     const LoadCounts& of = counts[rule];
     std::cout << kRuleNames[rule] << ": " << of.answers << " answers, " << of.loads << " load, "
               << of.exact << " exact, " << of.exact_loads << " of them load, " << of.equal
-              << " equal; " << of.held_up << " lookups without an answer\n";
+              << " equal; " << of.waiting << " lookups without an answer\n";
     EXPECT_GT(of.exact_loads, 0) << kRuleNames[rule];
   }
 }

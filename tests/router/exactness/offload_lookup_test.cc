@@ -115,7 +115,7 @@ TEST(OffloadLookup, FollowsTheReleaseOfTheWorker) {
   }
 }
 
-void ExpectTheConnectorsOwn(const std::string& file) {
+void ExpectRecordedLookups(const std::string& file) {
   const auto content = tools::ReadFile(file);
   ASSERT_TRUE(content.ok()) << content.status().ToString();
   std::map<int64_t, Json> configs;
@@ -143,7 +143,7 @@ void ExpectTheConnectorsOwn(const std::string& file) {
 
 TEST(OffloadLookup, EqualsTheRecordedLookupsOfTheConnector) {
   for (const testing::RecordingSet& set : testing::RecordingSets("offload/lookup")) {
-    ExpectTheConnectorsOwn(set.folder + "/lookup-cases.jsonl.gz");
+    ExpectRecordedLookups(set.folder + "/lookup-cases.jsonl.gz");
   }
 }
 

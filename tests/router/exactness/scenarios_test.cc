@@ -53,11 +53,11 @@ void Load(const std::string& file, Recording& recording) {
 Score Replay(const Recording& recording, const WorkerConfig& registration) {
   Score score;
   auto replay = RouterReplay::Create(recording.config, registration,
-                                     [&score](bool equal, const std::string& what) {
+                                     [&score](bool equal, const std::string& difference) {
                                        ++score.compared;
                                        score.equal += equal;
                                        if (!equal && score.first_difference.empty()) {
-                                         score.first_difference = what;
+                                         score.first_difference = difference;
                                        }
                                      });
   EXPECT_TRUE(replay.ok()) << replay.status().ToString();

@@ -32,8 +32,8 @@ TEST(RecordedSchemes, AreFoundOutAndWrongRegistrationsReported) {
   const std::vector<RecordedStream> streams = ReadAll();
   const SchemeDetectorConfig candidates = SchemeCandidates(streams);
   for (const RecordedStream& stream : streams) {
-    const auto check = [&](bool equal, const std::string& what) {
-      EXPECT_TRUE(equal) << stream.config.name << ": " << what;
+    const auto check = [&](bool equal, const std::string& description) {
+      EXPECT_TRUE(equal) << stream.config.name << ": " << description;
     };
     std::cout << CheckScheme(stream, candidates, check) << "\n";
   }

@@ -235,7 +235,7 @@ TEST_F(BucketRepairTest, ARepairedWorkerIsNotCertain) {
   EXPECT_TRUE(certain());
 }
 
-TEST_F(BucketRepairTest, ADroppedRepairLeavesTheNextSnapshotAlone) {
+TEST_F(BucketRepairTest, ADroppedRepairDoesNotChangeTheNextSnapshot) {
   ApplyBlocks(1000);
   const Content before = Held();
   Damage(Batch(Remove(Hashes(200, 7), 2)));

@@ -1,7 +1,7 @@
 // Applies random events of workers with one full-attention group. An exact answer must equal the
 // leading run of held blocks, for a query by content, by hash, or by both. The exact answers with
 // loads from the CPU tier are compared too. Now and then, workers are saved, restarted and
-// restored. In some fleets, another worker lies about the blocks of the honest workers.
+// restored. In some fleets, a hostile worker sends false stores of the blocks of the other workers.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ constexpr size_t kBlocks = 150;  // blocks per prompt; more than two runs
 constexpr size_t kPrompts = 6;
 constexpr size_t kFleetWorkers = 6;
 constexpr int kSteps = kSanitized ? 2000 : 10000;
-constexpr WorkerId kLiar{99};
+constexpr WorkerId kHostile{99};
 
 enum class Way : uint8_t { kContent, kHash, kBoth };
 
@@ -37,7 +37,7 @@ struct Fleet {
   // Now and then, workers are restored. If a store waited for the content of its parent block, the
   // blocks of the store then stay unnamed. So fewer answers are exact.
   bool restores = false;
-  bool liar = false;  // there is also a worker kLiar, whose answers are not compared
+  bool hostile = false;  // there is also the worker kHostile, and its answers are not compared
 };
 
 class ContentModel : public ::testing::TestWithParam<Fleet> {
@@ -59,10 +59,10 @@ class ContentModel : public ::testing::TestWithParam<Fleet> {
       config.offload_rule = OffloadRule::kConnector;
       EXPECT_TRUE(index_.AddWorker(Id(w), config).ok());
     }
-    WorkerConfig liar = Registered({Full(kBlock / 2), Full(kBlock)}, kBlock / 2);
-    liar.repeats_are_refreshes = true;
-    if (GetParam().liar) {
-      EXPECT_TRUE(index_.AddWorker(kLiar, liar).ok());
+    WorkerConfig hostile = Registered({Full(kBlock / 2), Full(kBlock)}, kBlock / 2);
+    hostile.repeats_are_refreshes = true;
+    if (GetParam().hostile) {
+      EXPECT_TRUE(index_.AddWorker(kHostile, hostile).ok());
     }
   }
 
@@ -82,10 +82,10 @@ class ContentModel : public ::testing::TestWithParam<Fleet> {
     }
     std::optional<BlockHash> parent;
     if (begin > 0) parent = Hash(HashOf(FamilyOf(worker), prompt, begin - 1));
-    const auto at = [&](size_t block) {
+    const auto begin_of = [&](size_t block) {
       return tokens_[prompt].begin() + static_cast<std::ptrdiff_t>(block * kBlock);
     };
-    BlockStored event = StoreTokens(hashes, {at(begin), at(end)}, parent);
+    BlockStored event = StoreTokens(hashes, {begin_of(begin), begin_of(end)}, parent);
     if (random_() % 50 == 0) event.token_ids.reset();
     const bool on_gpu = random_() % GetParam().offload != 0;
     event.medium = on_gpu ? "GPU" : "CPU";
@@ -115,45 +115,49 @@ class ContentModel : public ::testing::TestWithParam<Fleet> {
     index_.Apply(Id(worker), Batch(Remove(hashes)));
   }
 
-  // The liar stores a prompt and removes its last block. Then it stores this block as no engine
-  // stores it.
-  void Lie() {
-    // A liar with too many ambiguous names does no harm.
-    if (random_() % 100 == 0) index_.RestartWorker(kLiar);
+  // The hostile worker stores a prompt and removes its last block. Then it stores this block as no
+  // engine stores it.
+  void SendFalseStore() {
+    // The index uses no names of a worker with too many ambiguous names. A restart forgets these
+    // names.
+    if (random_() % 100 == 0) index_.RestartWorker(kHostile);
     const size_t prompt = random_() % kPrompts;
     const size_t end = 2 + random_() % (kBlocks - 1);
     std::vector<BlockHash> hashes;
     for (size_t i = 0; i < end; ++i) hashes.push_back(Hash(HashOf(0, prompt, i)));
     const BlockHash last = hashes[end - 1];
-    const auto at = [&](size_t block) {
+    const auto begin_of = [&](size_t block) {
       return tokens_[prompt].begin() + static_cast<std::ptrdiff_t>(block * kBlock);
     };
-    index_.Apply(kLiar, Batch(StoreTokens(hashes, {at(0), at(end)}, std::nullopt, 1)));
-    index_.Apply(kLiar, Batch(Remove({last}, 1)));
+    index_.Apply(kHostile,
+                 Batch(StoreTokens(hashes, {begin_of(0), begin_of(end)}, std::nullopt, 1)));
+    index_.Apply(kHostile, Batch(Remove({last}, 1)));
     const BlockHash unknown = Hash(random_());
     const std::vector<TokenId> others =
         Tokens(static_cast<TokenId>(100 + random_() % 1'000'000), 8);
-    BlockStored lie = StoreTokens({Hash(random_()), last}, others, std::nullopt, 1);
+    BlockStored false_store = StoreTokens({Hash(random_()), last}, others, std::nullopt, 1);
     const std::vector<std::optional<ExtraKeys>> hidden = {ExtraKeys{ExtraKey{}}};
     switch (random_() % 4) {
       case 0:  // behind another block
-        lie.extra_keys = {std::nullopt, hidden[0]};
+        false_store.extra_keys = {std::nullopt, hidden[0]};
         break;
       case 1:  // behind a false parent
-        lie.parent_block_hash = unknown;
+        false_store.parent_block_hash = unknown;
         break;
       case 2:  // as a child of a false parent
-        lie = StoreTokens({last}, {others.begin(), others.begin() + kBlock}, unknown, 1);
-        index_.Apply(kLiar, Batch(lie, Remove({last}, 1)));
-        index_.Apply(kLiar,
-                     Batch(WithExtraKeys(
-                         StoreTokens({unknown}, lie.token_ids.value(), std::nullopt, 1), hidden)));
+        false_store = StoreTokens({last}, {others.begin(), others.begin() + kBlock}, unknown, 1);
+        index_.Apply(kHostile, Batch(false_store, Remove({last}, 1)));
+        index_.Apply(
+            kHostile,
+            Batch(WithExtraKeys(
+                StoreTokens({unknown}, false_store.token_ids.value(), std::nullopt, 1), hidden)));
         break;
       default:  // in another block size
-        lie = StoreTokens({unknown, last}, {at(end - 1), at(end)}, hashes[end - 2], 0, kBlock / 2);
+        false_store = StoreTokens({unknown, last}, {begin_of(end - 1), begin_of(end)},
+                                  hashes[end - 2], 0, kBlock / 2);
         break;
     }
-    index_.Apply(kLiar, Batch(lie));
+    index_.Apply(kHostile, Batch(false_store));
   }
 
   void Clear(size_t worker) {
@@ -225,7 +229,7 @@ class ContentModel : public ::testing::TestWithParam<Fleet> {
     query.contents = query.contents.first(way == Way::kHash ? 0 : units);
     if (way == Way::kContent) query.hashes = {};
     // Without ids, the query is for all workers.
-    if (!GetParam().liar && ids.size() == kFleetWorkers && random_() % 4 > 0) ids.clear();
+    if (!GetParam().hostile && ids.size() == kFleetWorkers && random_() % 4 > 0) ids.clear();
     const auto matches = index_.Match(query, ids);
     ASSERT_EQ(matches.size(), ids.empty() ? kFleetWorkers : ids.size());
     ExpectScoresOf(index_, query, matches, ids);
@@ -270,7 +274,7 @@ TEST_P(ContentModel, ExactAnswersAreTheLeadingRun) {
     // One in 100 steps has more changes than the change log holds.
     for (int change = random_() % 100 == 0 ? 70 : 1; change > 0; --change) Change();
     if (GetParam().restores && random_() % 50 == 0) SaveAndRestore();
-    if (GetParam().liar && random_() % 4 == 0) Lie();
+    if (GetParam().hostile && random_() % 4 == 0) SendFalseStore();
     const size_t prompt = random_() % kPrompts;
     for (const Way way : {Way::kContent, Way::kHash, Way::kBoth}) {
       Compare(prompt, way, random_() % GetParam().families);

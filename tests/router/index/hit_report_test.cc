@@ -279,8 +279,7 @@ TEST(HitReport, ReadingsCostABoundedNumberOfComparisons) {
   EXPECT_FALSE(Certain(worker));
 }
 
-// A clear does not renew the reserve for comparisons.
-TEST(HitReport, ClearsDoNotMakeReadingsCheaper) {
+TEST(HitReport, AClearDoesNotRenewTheReserveForComparisons) {
   constexpr int64_t kGroups = 64;
   constexpr int64_t kChainBlocks = 16;
   uint64_t next = 1'000;

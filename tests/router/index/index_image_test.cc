@@ -171,7 +171,7 @@ TEST_F(IndexImageTest, NamesOfEvictedBlocksAreRestored) {
   EXPECT_EQ(restored.counters(kOther).unnamed, 0u);
 }
 
-// Worker kWorker lies about the parent of block 1, so the hash 77 gets a false name.
+// kWorker sends a false parent of block 1, so the hash 77 gets a false name.
 TEST_F(IndexImageTest, ARestoredFalseParentHidesNoBlockOfAnotherWorker) {
   index_.Apply(kWorker, Batch(StoreTokens({Hash(1)}, Tokens(5, 4))));
   index_.Apply(kWorker, Batch(StoreTokens({Hash(1)}, Tokens(50, 4), Hash(77))));

@@ -1,5 +1,5 @@
 // ResidencyMap with blocks that are named by content agrees with a simple model. The model has the
-// held hashes of each holder, and the content of each hash. Honest sources share a hash scheme or
+// held hashes of each holder, and the content of each hash. Correct sources share a hash scheme or
 // have their own scheme. A hostile source invents names.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
@@ -239,13 +239,13 @@ TEST_F(NamedBlocksTest, AgreesWithASimpleModel) {
   const Prompts prompts(kNodes, random);
   std::vector<Source> sources;
   for (const uint64_t scheme : {1, 1, 1, 2, 3}) sources.push_back(NewSource(scheme));
-  const size_t honest = sources.size();
+  const size_t hostile = sources.size();  // index of the hostile source
   sources.push_back(NewSource(1));
   uint64_t refused = 0;
   uint64_t new_blocks = 0;
   for (int step = 0; step < (kSanitized ? 1500 : 4000); ++step) {
-    const bool lies = pick(6) == 0;
-    Source& source = lies ? sources[honest] : sources[pick(honest)];
+    const bool is_hostile = pick(6) == 0;
+    Source& source = is_hostile ? sources[hostile] : sources[pick(hostile)];
     const HolderId holder = source.holders[pick(2)];
     const std::vector<size_t> path = prompts.PathTo(1 + pick(kNodes - 1));
     const size_t begin = pick(path.size());
@@ -268,17 +268,18 @@ TEST_F(NamedBlocksTest, AgreesWithASimpleModel) {
       for (size_t i = first; i < begin + length; ++i) {
         BlockHash hash = Prompts::HashOf(source.scheme, path[i]);
         ContentKey content = Prompts::ContentOf(path[i]);
-        if (lies && pick(2) == 0) hash = Prompts::HashOf(pick(5), 1 + pick(kNodes - 1));
-        if (lies && pick(4) == 0) content = Prompts::ContentOf(1 + pick(kNodes - 1));
-        if (lies && pick(8) == 0) content = kUnnamed;
-        const bool honest_order = content == Prompts::ContentOf(path[i]);
-        const Addition added = Add(source, holder, hash, content, follows && honest_order, cursor);
+        if (is_hostile && pick(2) == 0) hash = Prompts::HashOf(pick(5), 1 + pick(kNodes - 1));
+        if (is_hostile && pick(4) == 0) content = Prompts::ContentOf(1 + pick(kNodes - 1));
+        if (is_hostile && pick(8) == 0) content = kUnnamed;
+        const bool is_true_content = content == Prompts::ContentOf(path[i]);
+        const Addition added =
+            Add(source, holder, hash, content, follows && is_true_content, cursor);
         const bool taken = added == Addition::kFirst || added == Addition::kCopy;
-        if (!lies) {
+        if (!is_hostile) {
           ASSERT_TRUE(taken) << "step " << step;
         }
         refused += !taken;
-        follows = taken && honest_order;
+        follows = taken && is_true_content;
       }
     } else if (pick(3) == 0) {
       for (size_t i = begin; i < begin + length; ++i) {
@@ -354,17 +355,17 @@ TEST_F(NamedBlocksTest, AddNewMakesNoSecondRunForARunThatLostItsBeginning) {
   EXPECT_EQ(AddNew(source, holder, std::vector<size_t>{1, 2}, cursor), 0u);
 }
 
-// The source `other` stores blocks along the run of the source `honest`. The run contains hash 20,
+// The source `other` stores blocks along the run of the source `owner`. The run contains hash 20,
 // to which `other` gave another name before. The map refuses the second name that `other` gives
 // hash 20, even after the run has moved.
 TEST_F(NamedBlocksTest, ASecondNameIsRefusedInARunThatHasMoved) {
-  Source honest = NewSource(1);
+  Source owner = NewSource(1);
   Source other = NewSource(1);
   const auto content = [](size_t node) { return Prompts::ContentOf(node); };
   constexpr size_t kLast = 64;
   ResidencyMap::Cursor cursor;
   for (size_t node = 1; node <= kLast; ++node) {
-    Add(honest, honest.holders[0], Prompts::HashOf(1, node), content(node), node > 1, cursor);
+    Add(owner, owner.holders[0], Prompts::HashOf(1, node), content(node), node > 1, cursor);
   }
   cursor = {};
   Add(other, other.holders[0], Prompts::HashOf(1, 20), content(1000), false, cursor);
@@ -372,7 +373,7 @@ TEST_F(NamedBlocksTest, ASecondNameIsRefusedInARunThatHasMoved) {
   cursor = {};
   for (size_t node = kLast; node >= 1; --node) {
     if (node >= 15 && node <= 25) continue;
-    Remove(honest, honest.holders[0], Prompts::HashOf(1, node), cursor);
+    Remove(owner, owner.holders[0], Prompts::HashOf(1, node), cursor);
   }
   Commit();
   cursor = {};

@@ -267,8 +267,8 @@ TEST(PausedBatches, KeepTheirWorkerUntilTheirEnd) {
 }
 
 // A batch pauses inside a remove. Its next remove names a tier on which the worker holds nothing.
-// Each of the four workers has another cursor, because cursors are shared by the number of a
-// holder.
+// RemovalCursors has one entry for all holders with the same number modulo 4. The holders of the
+// four workers have different entries, so one of these holders has the entry of kNoHolderId.
 TEST(PausedBatches, ARemoveOnAnEmptyTierChangesNoOtherTier) {
   constexpr uint32_t kLargeWorkers = 4;
   constexpr WorkerId kPausingWorker{kLargeWorkers};

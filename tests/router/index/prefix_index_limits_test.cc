@@ -50,7 +50,7 @@ TEST_F(Limits, AHoleEndsTheFullAttentionPrefix) {
 }
 
 // With a sanitizer, mallinfo2 returns 0.
-TEST(PrefixIndexMemory, QueriesOfUnknownWorkersKeepNone) {
+TEST(PrefixIndexMemory, QueriesOfUnknownWorkersKeepNoMemory) {
   const auto used = [] {
     const struct mallinfo2 memory = mallinfo2();
     return memory.uordblks + memory.hblkhd;

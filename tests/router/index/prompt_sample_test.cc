@@ -117,7 +117,7 @@ TEST_F(PromptSampleTest, FindsAParentWithoutItsPosition) {
   EXPECT_NE(Find({1}, 5), nullptr);
 }
 
-TEST_F(PromptSampleTest, APromptIsFollowedToItsEndWhateverItsLength) {
+TEST_F(PromptSampleTest, APromptIsFollowedUpToTheMaximumOfUnits) {
   for (size_t unit = 0; unit < PromptSample::kMaxUnits; unit += 512) Store({1}, unit, 512);
   EXPECT_EQ(Whole(PromptSample::kMaxUnits), 1u);
   Store({1}, PromptSample::kMaxUnits, 1);

@@ -166,18 +166,19 @@ TEST(ContentKeys, NeighboursNeverShareAKey) {
     std::vector<TokenId> tokens = RandomTokens(random, 2 + random() % 60);
     const ContentScope scope = {random() % 2 == 0 ? "lora" : "", random() % 2 == 0 ? "salt" : ""};
     const ContentKey key = keys.Extend(keys.Root(scope), tokens);
-    const size_t at = random() % (tokens.size() - 1);
+    const size_t position = random() % (tokens.size() - 1);
     std::vector<TokenId> changed = tokens;
-    changed[at] ^= TokenId{1} << (random() % 63);
+    changed[position] ^= TokenId{1} << (random() % 63);
     ASSERT_NE(keys.Extend(keys.Root(scope), changed), key);
     changed = tokens;
-    std::swap(changed[at], changed[at + 1]);
+    std::swap(changed[position], changed[position + 1]);
     ASSERT_TRUE(changed == tokens || keys.Extend(keys.Root(scope), changed) != key);
     ASSERT_NE(keys.Extend(keys.Root(scope), std::span(tokens).first(tokens.size() - 1)), key);
     ASSERT_NE(keys.Extend(keys.Root({scope.lora_name, "tlas"}), tokens), key);
     ASSERT_NE(keys.Extend(keys.Root({"arol", scope.cache_salt}), tokens), key);
-    const ContentKey item = keys.AddItem(keys.Extend(keys.Root(scope), {tokens.data(), at}), "i");
-    ASSERT_NE(keys.Extend(item, std::span(tokens).subspan(at)), key);
+    const ContentKey item =
+        keys.AddItem(keys.Extend(keys.Root(scope), {tokens.data(), position}), "i");
+    ASSERT_NE(keys.Extend(item, std::span(tokens).subspan(position)), key);
   }
 }
 

@@ -153,7 +153,7 @@ TEST(PromptContents, IsCutWhereContentCannotBeNamed) {
   EXPECT_EQ(names({}, 21), 0u);
   EXPECT_EQ(names(WithItems({{"a", 9, 0}})), 0u) << "an empty item";
   EXPECT_EQ(names(WithItems({{"a", 8, 2}, {"b", 900, 1}, {"c", 0, 1}})), 0u)
-      << "an item behind the prompt hides no disorder";
+      << "the last item is out of order";
   EXPECT_EQ(names(WithItems({{"a", 8, 2}, {"b", 900, 1}, {"c", 800, 1}})), 5u);
   EXPECT_EQ(names(WithItems({{"a", 12, 4}, {"b", 6, 1}})), 1u);
   EXPECT_EQ(names(WithItems({{"a", -1, 4}})), 0u);

@@ -39,8 +39,8 @@ class FieldWorker : public ContentWorker {
     ASSERT_EQ(counts.rejected_total(), 0u);
     for (Event& event : batch.events) Apply(std::move(event));
   }
-  // Clears the tiers CPU and STORAGE to count their residencies.
-  std::array<uint64_t, kTiers> residencies_by_tier() {
+  // Returns the number of residencies by tier. Clears the tiers CPU and STORAGE.
+  std::array<uint64_t, kTiers> CountAndClearTiers() {
     std::array<uint64_t, kTiers> held{};
     const uint64_t all = counters().residencies;
     for (const char* medium : {"CPU", "STORAGE"}) {
@@ -79,7 +79,7 @@ TEST(ContentNamingField, SglangHostTierIsApart) {
   worker.Receive(kSglangHostStore);
   worker.Receive(kSglangRemove);
   EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 4);
-  EXPECT_EQ(worker.residencies_by_tier(), (std::array<uint64_t, kTiers>{1, 2, 0}));
+  EXPECT_EQ(worker.CountAndClearTiers(), (std::array<uint64_t, kTiers>{1, 2, 0}));
 }
 
 // Newer releases of SGLang repeat the store event of a block that the worker already holds. Older
@@ -162,7 +162,7 @@ TEST(ContentNamingField, LmcacheStoresAreNeverOfTheGpu) {
       "a6637564613a30 c0");
   EXPECT_TRUE(worker.Knows(Hash(9)));
   EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 0);
-  EXPECT_EQ(worker.residencies_by_tier(), (std::array<uint64_t, kTiers>{0, 1, 1}));
+  EXPECT_EQ(worker.CountAndClearTiers(), (std::array<uint64_t, kTiers>{0, 1, 1}));
 }
 
 // A placeholder of an offloading connector: no tokens, block size 0, parent nil.
@@ -174,7 +174,7 @@ TEST(ContentNamingField, PlaceholdersOfTheCpuAreNamedByTheirHash) {
       "93 cb3ff8000000000000 91 97 ab426c6f636b53746f726564 920763 c0 90 00 c0 a3435055 c0");
   EXPECT_EQ(worker.unnamed_for(UnnamedReason::kNoTokens), 1u) << "block 99";
   EXPECT_EQ(worker.counters().unnamed_gpu, 0u);
-  EXPECT_EQ(worker.residencies_by_tier(), (std::array<uint64_t, kTiers>{2, 2, 0}));
+  EXPECT_EQ(worker.CountAndClearTiers(), (std::array<uint64_t, kTiers>{2, 2, 0}));
 }
 
 // {"type": "BlockStored", "block_hashes": [8], "parent_block_hash": 7, "token_ids": [5 .. 12],

@@ -116,21 +116,21 @@ TEST(ContentNamingTrust, EventsOfOneWorkerDoNotAffectAnotherWorker) {
   EXPECT_TRUE(matches[1].ambiguous);
 }
 
-// A liar with blocks of two sizes, and an honest worker that uses the same hashes.
-class LiarAndHonest {
+// A hostile worker with blocks of two sizes, and a correct worker that uses the same hashes.
+class HostileAndCorrect {
  public:
-  explicit LiarAndHonest(int64_t block_of_liar = 4, int64_t block = 4) : block_(block) {
-    const std::vector<GroupSpec> groups = {Full(block_of_liar), Full(2 * block_of_liar)};
-    EXPECT_TRUE(index_.AddWorker(kWorker, Registered(groups, block_of_liar)).ok());
-    EXPECT_TRUE(index_.AddWorker(kHonest, Registered({Full(block)}, block)).ok());
+  explicit HostileAndCorrect(int64_t hostile_block = 4, int64_t block = 4) : block_(block) {
+    const std::vector<GroupSpec> groups = {Full(hostile_block), Full(2 * hostile_block)};
+    EXPECT_TRUE(index_.AddWorker(kWorker, Registered(groups, hostile_block)).ok());
+    EXPECT_TRUE(index_.AddWorker(kCorrect, Registered({Full(block)}, block)).ok());
   }
-  void Lie(Event event) { index_.Apply(kWorker, Batch(std::move(event))); }
-  void Tell(Event event) { index_.Apply(kHonest, Batch(std::move(event))); }
-  // Returns the leading tokens of these tokens that the honest worker can reuse.
+  void SendHostile(Event event) { index_.Apply(kWorker, Batch(std::move(event))); }
+  void SendCorrect(Event event) { index_.Apply(kCorrect, Batch(std::move(event))); }
+  // Returns the leading tokens of these tokens that the correct worker can reuse.
   int64_t Reusable(std::vector<TokenId> tokens) const {
     tokens.push_back(-1);
     const auto contents = PromptContents(index_.keys(), tokens, block_, 0, {});
-    const std::vector<WorkerId> ids = {kHonest};
+    const std::vector<WorkerId> ids = {kCorrect};
     const auto matches = index_.Match({.hash_block_size = block_,
                                        .prompt_tokens = std::ssize(tokens),
                                        .contents = contents,
@@ -144,7 +144,7 @@ class LiarAndHonest {
   }
 
  private:
-  static constexpr WorkerId kHonest{8};
+  static constexpr WorkerId kCorrect{8};
 
   const int64_t block_;
   PrefixIndex index_;
@@ -156,62 +156,63 @@ BlockStored Hidden(BlockStored event) {
 }
 
 TEST(ContentNamingTrust, ARememberedNameBehindAnotherBlockHidesNoBlockOfAnotherWorker) {
-  LiarAndHonest workers;
-  workers.Lie(StoreTokens({Hash(1)}, Tokens(1, 4)));
-  workers.Lie(Remove({Hash(1)}));
-  workers.Lie(WithExtraKeys(StoreTokens({Hash(50), Hash(1)}, Tokens(50, 8)),
-                            {std::nullopt, ExtraKeys{ExtraKey::Text("x")}}));
-  workers.Tell(StoreTokens({Hash(1)}, Tokens(1, 4)));
+  HostileAndCorrect workers;
+  workers.SendHostile(StoreTokens({Hash(1)}, Tokens(1, 4)));
+  workers.SendHostile(Remove({Hash(1)}));
+  workers.SendHostile(WithExtraKeys(StoreTokens({Hash(50), Hash(1)}, Tokens(50, 8)),
+                                    {std::nullopt, ExtraKeys{ExtraKey::Text("x")}}));
+  workers.SendCorrect(StoreTokens({Hash(1)}, Tokens(1, 4)));
   EXPECT_EQ(workers.Reusable(Tokens(1, 4)), 4);
 }
 
 TEST(ContentNamingTrust, ASmallerBlockSizeHidesNoBlockOfAnotherWorker) {
-  LiarAndHonest workers(16, 32);
-  workers.Lie(StoreTokens({Hash(50), Hash(1)}, Tokens(1, 32), std::nullopt, 0, 16));
-  workers.Tell(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 64), std::nullopt, 0, 32));
+  HostileAndCorrect workers(16, 32);
+  workers.SendHostile(StoreTokens({Hash(50), Hash(1)}, Tokens(1, 32), std::nullopt, 0, 16));
+  workers.SendCorrect(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 64), std::nullopt, 0, 32));
   EXPECT_EQ(workers.Reusable(Tokens(1, 64)), 64);
 }
 
 TEST(ContentNamingTrust, AnAmbiguousBlockOfAWaitingStoreHidesNoBlockOfAnotherWorker) {
-  LiarAndHonest workers;
-  workers.Lie(StoreTokens({Hash(3)}, Tokens(50, 4)));
-  workers.Lie(StoreTokens({Hash(3)}, Tokens(60, 4)));
-  workers.Lie(StoreTokens({Hash(2), Hash(3), Hash(4)}, Tokens(5, 12), Hash(1)));
-  workers.Lie(StoreTokens({Hash(1)}, Tokens(1, 4)));
-  workers.Tell(StoreTokens(Hashes(1, 4), Tokens(1, 16)));
+  HostileAndCorrect workers;
+  workers.SendHostile(StoreTokens({Hash(3)}, Tokens(50, 4)));
+  workers.SendHostile(StoreTokens({Hash(3)}, Tokens(60, 4)));
+  workers.SendHostile(StoreTokens({Hash(2), Hash(3), Hash(4)}, Tokens(5, 12), Hash(1)));
+  workers.SendHostile(StoreTokens({Hash(1)}, Tokens(1, 4)));
+  workers.SendCorrect(StoreTokens(Hashes(1, 4), Tokens(1, 16)));
   EXPECT_EQ(workers.Reusable(Tokens(1, 16)), 16);
 }
 
 // The index computes the content of the unknown parent back from block 1, as if block 1 ended with
 // the tokens of the store.
 TEST(ContentNamingTrust, AFalseParentHidesNoBlockOfAnotherWorker) {
-  LiarAndHonest workers;
-  workers.Lie(StoreTokens({Hash(1)}, Tokens(1, 4)));
-  workers.Lie(Remove({Hash(1)}));
-  workers.Lie(StoreTokens({Hash(50), Hash(1)}, Tokens(50, 8), Hash(77)));
-  workers.Tell(StoreTokens({Hash(1)}, Tokens(1, 4)));
-  workers.Tell(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)));
+  HostileAndCorrect workers;
+  workers.SendHostile(StoreTokens({Hash(1)}, Tokens(1, 4)));
+  workers.SendHostile(Remove({Hash(1)}));
+  workers.SendHostile(StoreTokens({Hash(50), Hash(1)}, Tokens(50, 8), Hash(77)));
+  workers.SendCorrect(StoreTokens({Hash(1)}, Tokens(1, 4)));
+  workers.SendCorrect(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)));
   EXPECT_EQ(workers.Reusable(Tokens(1, 8)), 8);
 }
 
 TEST(ContentNamingTrust, AChildOfAFalseParentHidesNoBlockOfAnotherWorker) {
-  LiarAndHonest workers;
-  workers.Lie(StoreTokens({Hash(1)}, Tokens(1, 4)));
-  workers.Lie(StoreTokens({Hash(50), Hash(1)}, Tokens(50, 8), Hash(77)));  // names the hash 77
-  workers.Lie(Remove({Hash(50), Hash(1), Hash(1)}));
-  workers.Lie(Hidden(StoreTokens({Hash(77)}, Tokens(90, 4))));
-  workers.Lie(StoreTokens({Hash(50), Hash(1)}, Tokens(50, 8), Hash(77)));
-  workers.Tell(StoreTokens({Hash(1)}, Tokens(1, 4)));
+  HostileAndCorrect workers;
+  workers.SendHostile(StoreTokens({Hash(1)}, Tokens(1, 4)));
+  workers.SendHostile(
+      StoreTokens({Hash(50), Hash(1)}, Tokens(50, 8), Hash(77)));  // names the hash 77
+  workers.SendHostile(Remove({Hash(50), Hash(1), Hash(1)}));
+  workers.SendHostile(Hidden(StoreTokens({Hash(77)}, Tokens(90, 4))));
+  workers.SendHostile(StoreTokens({Hash(50), Hash(1)}, Tokens(50, 8), Hash(77)));
+  workers.SendCorrect(StoreTokens({Hash(1)}, Tokens(1, 4)));
   EXPECT_EQ(workers.Reusable(Tokens(1, 4)), 4);
 }
 
 TEST(ContentNamingTrust, AStoreThatWaitsForAFalseParentHidesNoBlockOfAnotherWorker) {
-  LiarAndHonest workers;
-  workers.Lie(StoreTokens({Hash(50), Hash(1)}, Tokens(50, 8), Hash(77)));
-  workers.Lie(Hidden(StoreTokens({Hash(77)}, Tokens(90, 4))));
-  workers.Lie(StoreTokens({Hash(8), Hash(9)}, Tokens(1, 8)));
-  workers.Lie(StoreTokens({Hash(9)}, Tokens(50, 8), Hash(77), 1, 8));  // names the hash 77
-  workers.Tell(StoreTokens({Hash(8), Hash(1)}, Tokens(1, 8)));
+  HostileAndCorrect workers;
+  workers.SendHostile(StoreTokens({Hash(50), Hash(1)}, Tokens(50, 8), Hash(77)));
+  workers.SendHostile(Hidden(StoreTokens({Hash(77)}, Tokens(90, 4))));
+  workers.SendHostile(StoreTokens({Hash(8), Hash(9)}, Tokens(1, 8)));
+  workers.SendHostile(StoreTokens({Hash(9)}, Tokens(50, 8), Hash(77), 1, 8));  // names the hash 77
+  workers.SendCorrect(StoreTokens({Hash(8), Hash(1)}, Tokens(1, 8)));
   EXPECT_EQ(workers.Reusable(Tokens(1, 8)), 8);
 }
 

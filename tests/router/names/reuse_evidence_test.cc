@@ -95,7 +95,7 @@ TEST(ReuseEvidence, AChildThatWasHeldAMomentAgoShowsNothing) {
   EXPECT_FALSE(ShowsReuse(other));
 }
 
-TEST(ReuseEvidence, ABlockThatWasAwayShowsNothing) {
+TEST(ReuseEvidence, ABlockThatWasRemovedAndStoredAgainShowsNothing) {
   ContentWorker worker;
   worker.Apply(Parent(), Child(1), Remove({Hash(1)}));
   worker.Apply(Parent(), Child(2));

@@ -419,18 +419,18 @@ TEST(SchemeChange, AwayFromARegistrationIsAMismatch) {
   ExpectScheme(detector, SchemeState::kMatched, before);
 }
 
-TEST(SchemeChange, OneOddStoreDropsNothingAndTwoDropTheScheme) {
+TEST(SchemeChange, OneStoreOfAnUnknownSchemeDropsNothingAndTwoDropTheScheme) {
   SchemeDetector detector = Detector();
   detector.Observe(RootStore({}, 1));
-  const EngineScheme odd{.seed = "nobody knows"};
+  const EngineScheme unknown{.seed = "nobody knows"};
   detector.Observe(Event(AllBlocksCleared()));
-  detector.Observe(RootStore(odd, 2));
+  detector.Observe(RootStore(unknown, 2));
   EXPECT_EQ(detector.verdict().state, SchemeState::kMatched);
   detector.Observe(RootStore({}, 3));
   detector.Observe(Event(AllBlocksCleared()));
-  detector.Observe(RootStore(odd, 4));
+  detector.Observe(RootStore(unknown, 4));
   EXPECT_EQ(detector.verdict().state, SchemeState::kMatched);
-  detector.Observe(RootStore(odd, 5));
+  detector.Observe(RootStore(unknown, 5));
   EXPECT_EQ(detector.verdict().state, SchemeState::kTokenMode);
   EXPECT_EQ(detector.verdict().reason,
             "no known scheme fits the stores, sha256, seed vllm-none-hash, unit 16 before");

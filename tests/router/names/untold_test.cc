@@ -84,7 +84,7 @@ TEST(Untold, AWindowIsToldByTheStreamOrTheRegistration) {
   EXPECT_EQ(registered.Match(Tokens(1, 20)).untold, 0u);
 }
 
-TEST(Untold, AWindowTakesNothingFromAFullHit) {
+TEST(Untold, AnUnknownWindowDoesNotMatterForAFullHit) {
   ContentWorker worker;
   worker.Apply(OfKind(ThreeBlocks(), "sliding_window"));
   ASSERT_EQ(worker.Match(Tokens(1, 12)).hit, HitKind::kFull);
@@ -138,7 +138,7 @@ TEST(Untold, FurtherGroupsCouldOnlyShortenAHit) {
 
 // vLLM drops a block only in the groups with a layer of the draft head. Here, this is the group of
 // full attention. If the window group dropped a block too, the hit would be 0.
-TEST(Untold, OfDifferentGroupsTheGroupsWithADraftHeadAreTold) {
+TEST(Untold, OfDifferentGroupsOnlyTheRegistrationShowsTheGroupsWithADraftHead) {
   const auto match = [](std::vector<GroupSpec> groups, WorkerConfig config) {
     ContentWorker worker(std::move(groups), std::move(config));
     const BlockStored all = StoreTokens(Hashes(1, 6), Tokens(1, 24));

@@ -1,4 +1,4 @@
-// The rate of a tier is the median of the most recent plausible reports.
+// LoadRate is the median of the rates in the most recent plausible reports of loads from one tier.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/router/load_rate.h"
 
@@ -99,7 +99,7 @@ TEST(LoadRate, FollowsAChangeAfterMoreThanHalfAWindow) {
   EXPECT_NEAR(*rate.bytes_per_second(100'000), 1e8, 1);
 }
 
-TEST(LoadRate, TotalsGiveTheDifferencesBetweenReports) {
+TEST(LoadRate, TheSampleOfTotalsIsTheIncreaseSinceTheLastSample) {
   LoadRate rate;
   EXPECT_EQ(rate.NoteTotals(1e9, 1, 0), LoadReport::kTaken);
   EXPECT_EQ(rate.NoteTotals(1e9, 1, 1), LoadReport::kIdle);
@@ -131,7 +131,7 @@ TEST(LoadRate, TotalsThatFellAreThoseOfANewEngine) {
   EXPECT_NEAR(*rate.bytes_per_second(4), 2e9, 1);  // median of 1, 2, 2, 5 and 5 GB/s
 }
 
-TEST(LoadRate, AnImplausibleTotalDoesNotSpoilTheNext) {
+TEST(LoadRate, TotalsAfterAnImplausibleTotalGiveSamples) {
   LoadRate rate;
   rate.NoteTotals(1e9, 1, 0);
   EXPECT_EQ(rate.NoteTotals(1e17, 2, 1), LoadReport::kImplausible);
@@ -142,17 +142,17 @@ TEST(LoadRate, AnImplausibleTotalDoesNotSpoilTheNext) {
 
 // The rate is always the rate of a sample. Fewer than half of the samples cannot move the rate out
 // of the range of the other samples.
-TEST(LoadRate, IsBoundedByTheHonestReports) {
+TEST(LoadRate, IsInTheRangeOfTheCorrectReports) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {
-    std::vector<bool> honest(LoadRate::kWindow, true);
-    std::fill_n(honest.begin(), LoadRate::kWindow / 2, false);
-    std::shuffle(honest.begin(), honest.end(), random);
+    std::vector<bool> correct(LoadRate::kWindow, true);
+    std::fill_n(correct.begin(), LoadRate::kWindow / 2, false);
+    std::shuffle(correct.begin(), correct.end(), random);
     LoadRate rate;
     std::uniform_real_distribution<double> near(0.9e9, 1.1e9);
     std::uniform_real_distribution<double> exponent(5, 13);
-    for (const bool truly : honest) {
-      const double per_s = truly ? near(random) : std::pow(10, exponent(random));
+    for (const bool is_correct : correct) {
+      const double per_s = is_correct ? near(random) : std::pow(10, exponent(random));
       rate.Note(1e9, 1e9 / per_s, 0);
     }
     EXPECT_GT(*rate.bytes_per_second(0), 0.89e9);

@@ -17,7 +17,7 @@ constexpr StepCost kCost{{0.01, 5e-5, 5e-10, 5e-5, 3e-8}};
 constexpr int64_t kBudget = 8192;  // tokens of a step
 
 struct SharedLoadTest : ::testing::Test {
-  static double First(const EngineClock& clock, double now_s, int64_t tokens = 500) {
+  static double FirstTokenSeconds(const EngineClock& clock, double now_s, int64_t tokens = 500) {
     return clock.Predict(now_s, 100, tokens, kCost).first_token_s;
   }
   // Sends equal prompts to both clocks.
@@ -37,12 +37,13 @@ struct SharedLoadTest : ::testing::Test {
 TEST_F(SharedLoadTest, TheLoadOfTheOthersIsPredictedLikeTheOwnLoad) {
   SendTo(a, 3, 0);
   SendTo(b, 5, 0);
-  EXPECT_LT(First(a, 0), First(one, 0));
+  EXPECT_LT(FirstTokenSeconds(a, 0), FirstTokenSeconds(one, 0));
   a.SetOthers(b.Own(0, kCost), 0, kCost);
   b.SetOthers(a.Own(0, kCost), 0, kCost);
-  EXPECT_DOUBLE_EQ(First(a, 0), First(one, 0));
-  EXPECT_DOUBLE_EQ(First(b, 0), First(one, 0));
-  EXPECT_DOUBLE_EQ(First(a, 0.2), First(one, 0.2)) << "the engine works on the load";
+  EXPECT_DOUBLE_EQ(FirstTokenSeconds(a, 0), FirstTokenSeconds(one, 0));
+  EXPECT_DOUBLE_EQ(FirstTokenSeconds(b, 0), FirstTokenSeconds(one, 0));
+  EXPECT_DOUBLE_EQ(FirstTokenSeconds(a, 0.2), FirstTokenSeconds(one, 0.2))
+      << "the engine works on the load";
 }
 
 TEST_F(SharedLoadTest, RequestsInDecodeSlowTheStepsOfTheOtherRouter) {
@@ -55,10 +56,10 @@ TEST_F(SharedLoadTest, RequestsInDecodeSlowTheStepsOfTheOtherRouter) {
   EXPECT_EQ(load, (InFlight{0, 0, 0, 4, 4 * 1300}));
   a.SetOthers(load, 0.3, kCost);
   EXPECT_EQ(a.decodes(), 4u);
-  EXPECT_DOUBLE_EQ(First(a, 0.3), First(one, 0.3));
+  EXPECT_DOUBLE_EQ(FirstTokenSeconds(a, 0.3), FirstTokenSeconds(one, 0.3));
   a.SetOthers({}, 0.3, kCost);
   EXPECT_EQ(a.decodes(), 0u);
-  EXPECT_DOUBLE_EQ(First(a, 0.3), First(EngineClock(kBudget), 0.3));
+  EXPECT_DOUBLE_EQ(FirstTokenSeconds(a, 0.3), FirstTokenSeconds(EngineClock(kBudget), 0.3));
 }
 
 // The prompts of the routers follow each other in the queue, and the engine reports the first token
@@ -73,14 +74,18 @@ TEST_F(SharedLoadTest, AReportToOneRouterIsAReportToTheOthers) {
   a.SetOthers(b.Own(0, kCost), 0, kCost);
   SendTo(a, 20, 0.001);
   b.SetOthers(a.Own(0.001, kCost), 0.001, kCost);
-  EXPECT_DOUBLE_EQ(First(a, 0.001), First(one, 0.001));
+  EXPECT_DOUBLE_EQ(FirstTokenSeconds(a, 0.001), FirstTokenSeconds(one, 0.001));
   double now_s = 0.1;
   for (uint64_t request = 1; request <= 20; ++request, now_s += 0.09) {
     b.FirstToken(request, now_s, kCost);
     one.FirstToken(request, now_s, kCost);
     a.SetOthers(b.Own(now_s, kCost), now_s, kCost);
-    EXPECT_NEAR(First(a, now_s), First(one, now_s), 0.03 * First(one, now_s)) << request;
-    EXPECT_NEAR(First(b, now_s), First(one, now_s), 0.03 * First(one, now_s)) << request;
+    EXPECT_NEAR(FirstTokenSeconds(a, now_s), FirstTokenSeconds(one, now_s),
+                0.03 * FirstTokenSeconds(one, now_s))
+        << request;
+    EXPECT_NEAR(FirstTokenSeconds(b, now_s), FirstTokenSeconds(one, now_s),
+                0.03 * FirstTokenSeconds(one, now_s))
+        << request;
   }
   EXPECT_EQ(a.Own(now_s, kCost).prompts, 20);
   EXPECT_EQ(b.Own(now_s, kCost).decodes, 20);
@@ -125,17 +130,18 @@ TEST_F(SharedLoadTest, TheLatestLoadReplacesAllEarlierLoads) {
   EXPECT_TRUE(a.Own(now_s, kCost).empty());
   EXPECT_EQ(a.prefills(), 0u);
   EXPECT_EQ(a.decodes(), 0u);
-  EXPECT_DOUBLE_EQ(First(a, now_s + 100), First(EngineClock(kBudget), now_s + 100));
+  EXPECT_DOUBLE_EQ(FirstTokenSeconds(a, now_s + 100),
+                   FirstTokenSeconds(EngineClock(kBudget), now_s + 100));
 }
 
-TEST_F(SharedLoadTest, AnEqualLoadIsNotPutBackToItsStart) {
+TEST_F(SharedLoadTest, AnEqualLoadKeepsItsProgress) {
   const InFlight load{.prompts = 1, .prompt_tokens = 8000, .prompt_pairs = 32'000'000};
   a.SetOthers(load, 0, kCost);
-  const double at_first = First(a, 0);
-  const double later = First(a, 0.2);
+  const double at_first = FirstTokenSeconds(a, 0);
+  const double later = FirstTokenSeconds(a, 0.2);
   EXPECT_NEAR(at_first - later, 0.2, 1e-9);
   a.SetOthers(load, 0.2, kCost);
-  EXPECT_DOUBLE_EQ(First(a, 0.2), later);
+  EXPECT_DOUBLE_EQ(FirstTokenSeconds(a, 0.2), later);
 }
 
 TEST_F(SharedLoadTest, ManyPromptsOfOthersKeepTheirSums) {
@@ -146,7 +152,9 @@ TEST_F(SharedLoadTest, ManyPromptsOfOthersKeepTheirSums) {
       whole.Sent(static_cast<uint64_t>(i + 1), 0, 40000, 100, kCost);
     }
     shared.SetOthers(whole.Own(0, kCost), 0, kCost);
-    EXPECT_NEAR(First(shared, 0), First(whole, 0), 0.02 * First(whole, 0)) << prompts;
+    EXPECT_NEAR(FirstTokenSeconds(shared, 0), FirstTokenSeconds(whole, 0),
+                0.02 * FirstTokenSeconds(whole, 0))
+        << prompts;
   }
 }
 
@@ -228,7 +236,7 @@ TEST_F(SharedLoadTest, AnAbsurdLoadLeavesNothingBehind) {
     a.Sent(request, 0, 300, 1000, kCost);
     one.Sent(request, 0, 300, 1000, kCost);
   }
-  EXPECT_DOUBLE_EQ(First(a, 0), First(one, 0));
+  EXPECT_DOUBLE_EQ(FirstTokenSeconds(a, 0), FirstTokenSeconds(one, 0));
 }
 
 }  // namespace

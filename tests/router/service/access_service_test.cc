@@ -127,10 +127,12 @@ TEST_F(AccessServiceTest, ChangesAndDumpsAreAnsweredAtTheAdminAddressAlone) {
   ASSERT_NE(service->admin_port(), service->http_port());
   for (const auto& [role, lines] : kLinesOfRole) {
     for (const std::string& line : lines) {
-      const int here = Ask(line);
-      EXPECT_EQ(here == 404 || here == 405, role == "a") << line << " " << here;
-      const int there = Ask(line, "", service->admin_port());
-      EXPECT_TRUE(there == 200 || there == 400 || there == 503) << line << " " << there;
+      const int public_status = Ask(line);
+      EXPECT_EQ(public_status == 404 || public_status == 405, role == "a")
+          << line << " " << public_status;
+      const int admin_status = Ask(line, "", service->admin_port());
+      EXPECT_TRUE(admin_status == 200 || admin_status == 400 || admin_status == 503)
+          << line << " " << admin_status;
     }
   }
   const std::string source = R"({"name": "w", "endpoint": "tcp://127.0.0.1:9"})";
@@ -184,9 +186,9 @@ TEST_F(AccessServiceTest, ClientsRegisterTcpSourcesOnly) {
                                      "tcp://127.0.0.1:80x"}) {
     EXPECT_EQ(Register("w", endpoint), 400) << endpoint;
     EXPECT_EQ(Register("w", "tcp://127.0.0.1:9", {{"replay_endpoint", endpoint}}), 400) << endpoint;
-    const Json field = {
+    const Json registration = {
         {"instance_id", "i"}, {"model_name", "m"}, {"block_size", 16}, {"endpoint", endpoint}};
-    EXPECT_EQ(Ask("POST /register", "", 0, field.dump()), 400) << endpoint;
+    EXPECT_EQ(Ask("POST /register", "", 0, registration.dump()), 400) << endpoint;
   }
   EXPECT_EQ(Register("w", "tcp://" + std::string(300, 'a') + ":80"), 400);
   EXPECT_EQ(service->workers().size(), 0u);

@@ -68,7 +68,7 @@ struct Input {
 };
 
 // Appends input of this size.
-using Make = std::function<void(size_t count, Input& input)>;
+using InputMaker = std::function<void(size_t count, Input& input)>;
 
 // Appends event i of a kind.
 struct Kind {
@@ -154,7 +154,7 @@ class Bench {
     size_t bytes = 0;
   };
   // Makes input of the given size, and applies it with `a_batch` events at a time.
-  Cost Measure(const Shape& shape, const Make& make, size_t count, size_t a_batch) {
+  Cost Measure(const Shape& shape, const InputMaker& make, size_t count, size_t a_batch) {
     Begin(shape);
     Input input;
     make(count, input);
@@ -212,7 +212,8 @@ Bench& TheBench() {
 }
 
 // Checks that input of twice the size takes at most three times the time and the memory.
-void ExpectLinear(const std::string& name, const Shape& shape, const Make& make, size_t a_batch) {
+void ExpectLinear(const std::string& name, const Shape& shape, const InputMaker& make,
+                  size_t a_batch) {
   Bench& bench = TheBench();
   size_t count = kFirstEvents;
   while (count < kMostEvents &&
@@ -240,7 +241,7 @@ void ExpectLinear(const std::string& name, const Shape& shape, const Make& make,
 void ExpectLinear(const Shape& shape, const std::vector<Kind>& kinds, size_t a_batch) {
   std::string names;
   for (const Kind& kind : kinds) names += std::string(names.empty() ? "" : ", ") + kind.name;
-  const Make make = [&kinds](size_t count, Input& input) {
+  const InputMaker make = [&kinds](size_t count, Input& input) {
     for (uint64_t i = 0; input.size() < count; ++i) kinds[i % kinds.size()].add(i, input);
   };
   ExpectLinear(names, shape, make, a_batch);
@@ -371,21 +372,21 @@ TEST_P(DoublingOfStores, WithOtherStores) {
 }
 
 TEST_P(DoublingOfStores, WithRemoves) {
-  for (const Kind& loss : {Removes(), RemovesOfNew(), RemovesOfOne()}) {
-    ExpectLinear({}, {kind(), loss}, SIZE_MAX);
-    ExpectLinear({}, {kind(), loss}, 1);
+  for (const Kind& removal : {Removes(), RemovesOfNew(), RemovesOfOne()}) {
+    ExpectLinear({}, {kind(), removal}, SIZE_MAX);
+    ExpectLinear({}, {kind(), removal}, 1);
   }
 }
 
 TEST_P(DoublingOfStores, WithClears) {
-  for (const Kind& loss : {Clears(), ClearsOfHost()}) {
-    ExpectLinear({}, {kind(), loss}, SIZE_MAX);
-    ExpectLinear({}, {kind(), loss}, 1);
-    ExpectLinear({.on_cpu = true}, {kind(), loss}, SIZE_MAX);
+  for (const Kind& removal : {Clears(), ClearsOfHost()}) {
+    ExpectLinear({}, {kind(), removal}, SIZE_MAX);
+    ExpectLinear({}, {kind(), removal}, 1);
+    ExpectLinear({.on_cpu = true}, {kind(), removal}, SIZE_MAX);
   }
 }
 
-TEST(Doubling, LossesOfAnEngine) {
+TEST(Doubling, RemovesClearsAndReports) {
   ExpectAllLinear({}, {Removes(), RemovesOfNew(), Clears(), ClearsOfHost(), Reports()});
 }
 
@@ -484,7 +485,7 @@ std::vector<uint8_t> MapOf(const std::vector<std::pair<std::string, std::string>
 
 // The cost of a clear of one tier does not depend on the blocks of the other tiers.
 TEST(Doubling, ClearsBesideManyBlocksOfAnotherTier) {
-  const Make make = [](size_t count, Input& input) {
+  const InputMaker make = [](size_t count, Input& input) {
     for (uint64_t i = 0; input.size() < count; ++i) {
       input.events.emplace_back(StoreTokens({Hash(kNew + i)}, TokensOf(kNew + i, kBlock)));
       input.events.emplace_back(AllBlocksCleared{.medium = kMediumGpu});

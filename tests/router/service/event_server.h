@@ -14,8 +14,8 @@
 
 namespace kvcast::router {
 
-// POST /kv_cache_events returns the queued events and removes them from
-// the queue. With `with_get`, GET returns and removes the events, and POST gets status 405.
+// POST /kv_cache_events returns the queued events and removes them from the queue. With `with_get`,
+// GET returns and removes the events, and POST gets status 405.
 class EventServer {
  public:
   explicit EventServer(bool with_get = false) {

@@ -123,7 +123,7 @@ TEST(HttpAnswerReader, RefusesALongChunkBeforeItsBytes) {
   }
 }
 
-TEST(HttpAnswerReader, SurvivesRandomBytes) {
+TEST(HttpAnswerReader, DamagedAnswersHaveBoundedBodies) {
   std::mt19937 random(7);
   const std::string whole =
       "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n";
@@ -330,7 +330,7 @@ TEST(Fetch, AnAnswerWithoutEndEndsAtTheDeadlineOrIsStopped) {
   listening.join();
 }
 
-// A lookup of a host name that does not end before End is called.
+// A lookup of a host name. It does not end before this object is destroyed.
 class EndlessLookup {
  public:
   stream::NameResolver::Function function() const {
@@ -388,7 +388,7 @@ TEST(Fetch, ANameIsReachedByItsAddress) {
   EXPECT_EQ(Fetch(url, {.resolver = &resolver}).error, "other.test: no address");
 }
 
-// A push whose application takes long.
+// A push that takes long to apply.
 class SlowApply {
  public:
   SlowApply() : feeds_(ConfigOf(), SinkOf()) {
@@ -689,7 +689,7 @@ TEST_F(FeedServiceTest, RanksOfOneUrlAreWorkersOfTheirOwn) {
 
 // Each rank has its own event numbers. After a lost answer, the events of another rank do not show
 // whether events of this rank were lost.
-TEST_F(FeedServiceTest, EventsOfAnotherRankDoNotEndADoubt) {
+TEST_F(FeedServiceTest, EventsOfAnotherRankDoNotEndTheStateSuspect) {
   EventServer server;
   Start({TwoRanksAt(server.url())});
   const auto stored = [](int64_t rank, int64_t id, TokenId first) {

@@ -111,7 +111,7 @@ TEST_F(FleetTest, TheObserverLearnsThatASourceCannotBeFollowed) {
 }
 
 // The name of the second rank is taken, so the first attempt fails after it has followed a rank.
-TEST_F(FleetTest, ASavedStateIsUsedUpWhenAllRanksAreFollowed) {
+TEST_F(FleetTest, ASavedStateIsConsumedWhenAllRanksAreFollowed) {
   std::vector<std::string> restored;
   std::vector<std::string> followed;
   const RestoreWorker restore = [&](const WorkerRegistration& source, WorkerIngest&) {

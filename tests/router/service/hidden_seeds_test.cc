@@ -32,8 +32,8 @@ std::unique_ptr<Publisher> PublisherOf(const EngineScheme& scheme) {
   return publisher;
 }
 
-WorkerRegistration Following(const std::string& name, const Publisher& publisher,
-                             const std::string& seed) {
+WorkerRegistration RegistrationFor(const std::string& name, const Publisher& publisher,
+                                   const std::string& seed) {
   WorkerRegistration source;
   source.endpoint = publisher.endpoint();
   source.replay_endpoint = publisher.replay_endpoint();
@@ -50,8 +50,9 @@ TEST(HiddenSeeds, AreInNoReply) {
   const auto wrong = PublisherOf({.seed = "s3cret-candidate"});
   const auto known = PublisherOf({.seed = "0"});
   RouterOptions options;
-  options.sources = {Following("right", *right, "s3cret-right"),
-                     Following("wrong", *wrong, "s3cret-wrong"), Following("known", *known, "0")};
+  options.sources = {RegistrationFor("right", *right, "s3cret-right"),
+                     RegistrationFor("wrong", *wrong, "s3cret-wrong"),
+                     RegistrationFor("known", *known, "0")};
   options.sources[2].candidate_none_hashes = {{0xab, 0xcd}};
   const auto service = RouterService::Start(options).value();
   httplib::Client client("127.0.0.1", service->http_port());
@@ -66,6 +67,7 @@ TEST(HiddenSeeds, AreInNoReply) {
            answers[1]["scheme"]["state"] == "mismatch" &&
            answers[2]["scheme"]["state"] == "matched";
   })) << answers.dump();
+  // A reply shows the text "configured" instead of a seed that is not well known.
   EXPECT_EQ(answers[0]["scheme"]["seed"], "configured");
   EXPECT_EQ(answers[2]["scheme"]["seed"], "0");
   EXPECT_NE(answers[1]["scheme"]["reason"].get<std::string>().find("seed configured"),

@@ -98,7 +98,7 @@ struct LoadRatesServiceTest : ::testing::Test {
   std::unique_ptr<RouterService> service;
 };
 
-const Json& Of(const Json& decision, const std::string& name) {
+const Json& CandidateOf(const Json& decision, const std::string& name) {
   for (const Json& candidate : decision.at("candidates")) {
     if (candidate.at("name") == name) return candidate;
   }
@@ -112,18 +112,19 @@ TEST_F(LoadRatesServiceTest, AWorkerWithSlowLoadsIsNotChosen) {
   Start("CPU");
   const Json before = Route({"first", "second", "cold"});
   EXPECT_EQ(before.at("worker"), "first") << "the configured rates are equal";
-  EXPECT_NEAR(Of(before, "first").at("cost"), 36 + 36 + 64 * 0.1, kClockError);
+  EXPECT_NEAR(CandidateOf(before, "first").at("cost"), 36 + 36 + 64 * 0.1, kClockError);
   Report("first", "CPU", 0.5);
   const Json after = Route({"first", "second", "cold"});
   EXPECT_EQ(after.at("worker"), "second");
-  EXPECT_NEAR(Of(after, "first").at("cost"), 36 + 36 + 64 * 0.5, kClockError);
-  EXPECT_DOUBLE_EQ(Of(after, "first").at("load_token"), 0.5);
-  EXPECT_DOUBLE_EQ(Of(after, "second").at("load_token"), 0.1);
+  EXPECT_NEAR(CandidateOf(after, "first").at("cost"), 36 + 36 + 64 * 0.5, kClockError);
+  EXPECT_DOUBLE_EQ(CandidateOf(after, "first").at("load_token"), 0.5);
+  EXPECT_DOUBLE_EQ(CandidateOf(after, "second").at("load_token"), 0.1);
   for (const char* member : {"reusable_tokens", "reusable_with_cpu_tokens", "exact",
                              "reusable_with_storage_tokens", "recompute_tokens"}) {
-    EXPECT_EQ(Of(before, "first").at(member), Of(after, "first").at(member)) << member;
+    EXPECT_EQ(CandidateOf(before, "first").at(member), CandidateOf(after, "first").at(member))
+        << member;
   }
-  EXPECT_EQ(Of(after, "first").at("reusable_with_cpu_tokens"), 64);
+  EXPECT_EQ(CandidateOf(after, "first").at("reusable_with_cpu_tokens"), 64);
   // At 2 GB/s, loading is faster than computing. At 0.4 GB/s, a load takes 2.5 times as long as the
   // computation. The router counts each computed token twice.
   EXPECT_EQ(Route({"first", "cold"}).at("worker"), "first");
@@ -137,16 +138,16 @@ TEST_F(LoadRatesServiceTest, StorageHasARateOfItsOwn) {
   Start("STORAGE");
   const Json before = Route({"first", "second"});
   EXPECT_EQ(before.at("worker"), "first");
-  EXPECT_NEAR(Of(before, "first").at("cost"), 36 + 36 + 64 * 0.75, kClockError)
+  EXPECT_NEAR(CandidateOf(before, "first").at("cost"), 36 + 36 + 64 * 0.75, kClockError)
       << "the default weight of a token in storage";
   Report("first", "CPU", 0.01);
-  EXPECT_NEAR(Of(Route({"first"}), "first").at("cost"), 36 + 36 + 64 * 0.75, kClockError);
+  EXPECT_NEAR(CandidateOf(Route({"first"}), "first").at("cost"), 36 + 36 + 64 * 0.75, kClockError);
   Report("first", "STORAGE", 0.9);
   const Json after = Route({"first", "second"});
   EXPECT_EQ(after.at("worker"), "second");
-  EXPECT_NEAR(Of(after, "first").at("cost"), 36 + 36 + 64 * 0.91, kClockError);
+  EXPECT_NEAR(CandidateOf(after, "first").at("cost"), 36 + 36 + 64 * 0.91, kClockError);
   Report("second", "STORAGE", 0.2);
-  EXPECT_NEAR(Of(Route({"second"}), "second").at("cost"), 36 + 36 + 64 * 0.3, kClockError);
+  EXPECT_NEAR(CandidateOf(Route({"second"}), "second").at("cost"), 36 + 36 + 64 * 0.3, kClockError);
 }
 
 TEST_F(LoadRatesServiceTest, TotalsGiveTheRateOfEachReport) {

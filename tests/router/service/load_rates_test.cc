@@ -64,7 +64,7 @@ TEST(LoadRates, CostFollowsTheMeasuredRateOrElseTheConfiguredRate) {
   }
 }
 
-TEST(LoadRates, TheConfiguredRateComesBackWithAge) {
+TEST(LoadRates, TheConfiguredRateCountsAgainAfterTheLifetimeOfReports) {
   LoadRates rates({kTokenBytes, kPrefill, 10'000'000'000});
   for (size_t i = 1; i < LoadRate::kEnough; ++i) rates.Note({Tier::kCpu, 1e9, 2, false}, 0);
   EXPECT_NEAR(*rates.costs(0).cpu, 0.1, 1e-9) << "too few reports";

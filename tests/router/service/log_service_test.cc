@@ -221,7 +221,7 @@ TEST_F(LogServiceTest, ListenersAreNamedAtTheStart) {
             1u);
 }
 
-TEST_F(LogServiceTest, ARefusedSubscriberOfTheRelay) {
+TEST_F(LogServiceTest, ARefusedSubscriberOfTheRelayIsLogged) {
   const CurveKeyPair keys = stream::NewKeys();
   options.curve_key = folder.Write("router.key", keys.secret_key + "\n");
   options.curve_clients = folder.Write("clients", "");

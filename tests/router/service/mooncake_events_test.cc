@@ -267,7 +267,7 @@ TEST(MooncakeEvents, EventsOfOtherTenantsAndBackendsAreLeftOut) {
   EXPECT_EQ(store.residencies(), 1u);
 }
 
-TEST(MooncakeEvents, ABadEventMayHaveBeenARemove) {
+TEST(MooncakeEvents, ABadEventDropsAllBlocksBecauseItMayBeARemove) {
   const Map store = Stored({1}, {1, 2, 3, 4}, Nil());
   const Map bad[] = {
       {{"tenant_id", Text("default")}},
@@ -328,7 +328,7 @@ TEST(MooncakeEvents, TheHashesOfAllObjectsAreBounded) {
   EXPECT_EQ(store.counters().refused, 2u) << "a clear makes room";
 }
 
-// The object has new content, which there is no room for.
+// There is no room for the new content of the object.
 TEST(MooncakeEvents, ARefusedObjectLosesItsOldBlocks) {
   MooncakeStore store({.object_hashes_max = 1});
   store.Take({With(Stored({1}, {1, 2, 3, 4}, Nil()), "object_key", Text("a"))});

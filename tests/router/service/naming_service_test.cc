@@ -250,7 +250,6 @@ TEST_F(NamingServiceTest, AKnownSchemeIsNotNeededForContent) {
   EXPECT_TRUE(AskTokens(100).exact);
 }
 
-// The detector tests a sample of the stores.
 TEST_F(NamingServiceTest, APromptThatIsNotDescribedToItsEndIsNotExact) {
   Follow(Registered({Full(4)}));
   Send(Batch(SglangStore(Hashes(1, 3), PromptFromOne(12))));
@@ -285,6 +284,7 @@ TEST_F(NamingServiceTest, ItemsOutOfOrderBehindThePromptNameNothing) {
   EXPECT_FALSE(Ask(query).exact);
 }
 
+// The detector tests only a sample of the stores, so the test sends many stores.
 TEST_F(NamingServiceTest, AfterAContradictionNoAnswerIsExactUntilAStoreFits) {
   Follow(Registered({Full(16)}), kDefaultDialect);
   const EngineScheme scheme;
@@ -521,8 +521,8 @@ HashInputs Adapter(std::string path = "") {
 
 struct LoraTest : NamingServiceTest {
   // Follows an engine that holds the first 64 tokens of the prompt, computed with the adapter.
-  void Serve(ExtraKeyScheme keys, std::map<std::string, std::string> told) {
-    Follow(Registered({Full(16)}), kDefaultDialect, std::move(told));
+  void Serve(ExtraKeyScheme keys, std::map<std::string, std::string> lora_paths) {
+    Follow(Registered({Full(16)}), kDefaultDialect, std::move(lora_paths));
     engine.chain.extra_keys = keys;
     Send(Batch(RootStore(engine, 50)));
     Send(Batch(DenseStore(engine, PromptFromOne(80), 0, 4, 16, Adapter(kPath))));

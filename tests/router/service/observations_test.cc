@@ -163,23 +163,23 @@ TEST_F(ObservationsTest, BadNumbersAreRefused) {
   EXPECT_EQ(observations.History(Asking({{"since", " 1"}})).status, 400);
 }
 
-TEST_F(ObservationsTest, DecisionsAreKeptUpToTheirNumber) {
+TEST_F(ObservationsTest, OnlyTheLatestDecisionsAreKept) {
   for (size_t i = 0; i < Observations::kDecisionsMax + 5; ++i) {
     RouteDecision decision;
     decision.request_id = std::to_string(i);
     decision.candidates.emplace_back();
     observations.Note(decision, static_cast<double>(i));
   }
-  const auto told = [this](const char* since) {
+  const auto decisions_since = [this](const char* since) {
     return Json::parse(observations.Decisions(Asking({{"since", since}})).body);
   };
-  const Json all = told("0");
+  const Json all = decisions_since("0");
   EXPECT_EQ(all["next"], Observations::kDecisionsMax + 5);
   ASSERT_EQ(all["decisions"].size(), Observations::kDecisionsMax);
   EXPECT_EQ(all["decisions"][0]["number"], 5);
   EXPECT_EQ(all["decisions"][0]["request_id"], "5");
   EXPECT_EQ(all["decisions"][0]["time"], 5.0);
-  EXPECT_EQ(told("68")["decisions"].size(), 1u);
+  EXPECT_EQ(decisions_since("68")["decisions"].size(), 1u);
 }
 
 TEST_F(ObservationsTest, ADecisionOfALargeFleetKeepsTheCheapestCandidates) {
@@ -192,12 +192,12 @@ TEST_F(ObservationsTest, ADecisionOfALargeFleetKeepsTheCheapestCandidates) {
     decision.candidates.back().cost = static_cast<double>(kWorkers - i);
   }
   observations.Note(decision, 0);
-  const Json told = Json::parse(observations.Decisions(Asking({})).body)["decisions"][0];
-  EXPECT_EQ(told["worker"], "3");
-  ASSERT_EQ(told["candidates"].size(), Observations::kCandidatesMax);
-  EXPECT_EQ(told["candidates"][0]["name"], "999") << "the cheapest";
-  EXPECT_EQ(told["candidates"][62]["name"], "937");
-  EXPECT_EQ(told["candidates"][63]["name"], "3") << "the chosen candidate is kept";
+  const Json decision_json = Json::parse(observations.Decisions(Asking({})).body)["decisions"][0];
+  EXPECT_EQ(decision_json["worker"], "3");
+  ASSERT_EQ(decision_json["candidates"].size(), Observations::kCandidatesMax);
+  EXPECT_EQ(decision_json["candidates"][0]["name"], "999") << "the cheapest";
+  EXPECT_EQ(decision_json["candidates"][62]["name"], "937");
+  EXPECT_EQ(decision_json["candidates"][63]["name"], "3") << "the chosen candidate is kept";
 }
 
 }  // namespace

@@ -53,9 +53,9 @@ WorkerRegistration MooncakeSource(const Model& model) {
   return source;
 }
 
-using Write = std::function<Bytes(const EventBatch&)>;
+using Encoder = std::function<Bytes(const EventBatch&)>;
 
-Write TrtllmBytes(const Model& model) {
+Encoder TrtllmEncoder(const Model& model) {
   auto writer = std::make_shared<TrtllmWriter>(
       router::TrtllmWriterConfig{.window_sizes = model.windows, .tokens_per_block = kPeerBlock});
   return [writer](const EventBatch& batch) {
@@ -64,7 +64,7 @@ Write TrtllmBytes(const Model& model) {
     return Bytes(json.begin(), json.end());
   };
 }
-Write MooncakeBytes() {
+Encoder MooncakeEncoder() {
   auto writer = std::make_shared<MooncakeWriter>(router::MooncakeWriterConfig());
   return [writer](const EventBatch& batch) {
     Bytes bytes;
@@ -98,7 +98,8 @@ class Reader {
   uint64_t seq_ = 0;
 };
 
-void ExpectTheEnginesAnswer(const Model& model, Reader& reader, const Write& write, uint32_t seed) {
+void ExpectTheEnginesAnswer(const Model& model, Reader& reader, const Encoder& encode,
+                            uint32_t seed) {
   PeerEngine engine(model.groups, 48 * std::ssize(model.groups), seed);
   int64_t hits = 0;
   for (int turn = 0; turn < 300; ++turn) {
@@ -111,7 +112,7 @@ void ExpectTheEnginesAnswer(const Model& model, Reader& reader, const Write& wri
     EventBatch batch;
     batch.ts = 1'790'000'000 + turn;
     batch.events = turn % 100 == 99 ? engine.Reset() : engine.Run(prompt);
-    reader.Take(write(batch));
+    reader.Take(encode(batch));
   }
   EXPECT_GT(hits, 50);
   EXPECT_GT(reader.counters().removed_blocks, 100u) << "the pool evicts";
@@ -122,7 +123,7 @@ TEST(PeerFormats, AnswersFromTrtllmEqualTheEnginesLookup) {
   for (const Model& model : {FullModel(), HybridModel()}) {
     for (uint32_t seed = 1; seed <= 5; ++seed) {
       Reader reader(TrtllmSource(model));
-      ExpectTheEnginesAnswer(model, reader, TrtllmBytes(model), seed);
+      ExpectTheEnginesAnswer(model, reader, TrtllmEncoder(model), seed);
       const auto counters = reader.source().counters();
       EXPECT_EQ(counters.trtllm->bad_events + counters.trtllm->gaps, 0u);
       EXPECT_EQ(counters.decode.rejected_total(), 0u);
@@ -134,7 +135,7 @@ TEST(PeerFormats, AnswersFromMooncakeEqualTheEnginesLookup) {
   for (const Model& model : {FullModel(), HybridModel()}) {
     for (uint32_t seed = 1; seed <= 5; ++seed) {
       Reader reader(MooncakeSource(model));
-      ExpectTheEnginesAnswer(model, reader, MooncakeBytes(), seed);
+      ExpectTheEnginesAnswer(model, reader, MooncakeEncoder(), seed);
       const auto counters = reader.source().counters();
       EXPECT_EQ(counters.mooncake->opaque + counters.mooncake->others, 0u);
       EXPECT_EQ(counters.decode.rejected_total(), 0u);
@@ -149,23 +150,23 @@ BlockStored InTier(const char* medium, BlockStored event) {
 Json JsonOf(const Bytes& bytes) { return Json::parse(bytes.begin(), bytes.end()); }
 
 TEST(PeerFormats, ABlockThatLeavesTheGpuForHostMemoryIsUpdated) {
-  const Write write = TrtllmBytes(FullModel());
+  const Encoder encode = TrtllmEncoder(FullModel());
   Reader reader(TrtllmSource(FullModel()));
   const BlockStored stored = StoreTokens({Hash(1)}, Tokens(1, 4));
-  reader.Take(write(Batch(stored)));
-  EXPECT_EQ(write(Batch(InTier(kMediumCpu, stored))), Bytes({'[', ']'}))
+  reader.Take(encode(Batch(stored)));
+  EXPECT_EQ(encode(Batch(InTier(kMediumCpu, stored))), Bytes({'[', ']'}))
       << "the block is also on the GPU";
-  const Bytes moved = write(Batch(Remove({Hash(1)})));
+  const Bytes moved = encode(Batch(Remove({Hash(1)})));
   EXPECT_EQ(JsonOf(moved)[0]["data"]["type"], "updated");
   EXPECT_EQ(JsonOf(moved)[0]["data"]["cache_level"]["new_value"], 1);
   reader.Take(moved);
   EXPECT_EQ(reader.Reusable(Tokens(1, 5)), 0);
   EXPECT_EQ(reader.counters().residencies, 1u);
-  reader.Take(write(Batch(stored)));
+  reader.Take(encode(Batch(stored)));
   EXPECT_EQ(reader.Reusable(Tokens(1, 5)), 4);
-  reader.Take(write(Batch(RemoveFrom(kMediumCpu, {Hash(1)}))));
+  reader.Take(encode(Batch(RemoveFrom(kMediumCpu, {Hash(1)}))));
   EXPECT_EQ(reader.Reusable(Tokens(1, 5)), 4);
-  reader.Take(write(Batch(Remove({Hash(1)}))));
+  reader.Take(encode(Batch(Remove({Hash(1)}))));
   EXPECT_EQ(reader.counters().residencies, 0u);
 }
 
@@ -202,14 +203,14 @@ TEST(PeerFormats, EventsThatAFormatCannotExpressAreRefused) {
 
 // Sends 200 batches. Some batches are cut, or have replaced bytes. The source must count the
 // damaged batches.
-void ExpectDamageIsCounted(const WorkerRegistration& config, const Write& write, uint32_t seed) {
+void ExpectDamageIsCounted(const WorkerRegistration& config, const Encoder& encode, uint32_t seed) {
   PeerEngine engine(FullModel().groups, 64, seed);
   Reader reader(config);
   for (int turn = 0; turn < 200; ++turn) {
     EventBatch batch;
     batch.ts = turn;
     batch.events = engine.Run(engine.NextPrompt());
-    Bytes bytes = write(batch);
+    Bytes bytes = encode(batch);
     for (size_t damage = engine.Below(4); damage > 0 && !bytes.empty(); --damage) {
       const size_t at = engine.Below(bytes.size());
       if (engine.Below(8) == 0) {
@@ -230,13 +231,13 @@ void ExpectDamageIsCounted(const WorkerRegistration& config, const Write& write,
 
 TEST(PeerFormats, DamagedTrtllmIsRefusedAndCounted) {
   for (uint32_t seed = 1; seed <= 40; ++seed) {
-    ExpectDamageIsCounted(TrtllmSource(FullModel()), TrtllmBytes(FullModel()), seed);
+    ExpectDamageIsCounted(TrtllmSource(FullModel()), TrtllmEncoder(FullModel()), seed);
   }
 }
 
 TEST(PeerFormats, DamagedMooncakeIsRefusedAndCounted) {
   for (uint32_t seed = 1; seed <= 40; ++seed) {
-    ExpectDamageIsCounted(MooncakeSource(FullModel()), MooncakeBytes(), seed);
+    ExpectDamageIsCounted(MooncakeSource(FullModel()), MooncakeEncoder(), seed);
   }
 }
 
@@ -406,15 +407,16 @@ TEST(PeerFormats, ComponentsOfABlockAreCountedAndTheAnswerIsNotExact) {
 
 TEST(PeerFormats, AfterAGapOfEventIdsBlocksAreMissingUntilTheEngineRestarts) {
   Reader reader(TrtllmSource(FullModel()));
-  const Write write = TrtllmBytes(FullModel());
-  EXPECT_EQ(reader.Take(write(Batch(StoreTokens({Hash(1)}, Tokens(1, 4))))),
+  const Encoder encode = TrtllmEncoder(FullModel());
+  EXPECT_EQ(reader.Take(encode(Batch(StoreTokens({Hash(1)}, Tokens(1, 4))))),
             BatchResult::kComplete);
-  (void)write(Batch(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1))));  // lost
-  EXPECT_EQ(reader.Take(write(Batch(StoreTokens({Hash(3)}, Tokens(9, 4), Hash(2))))),
+  (void)encode(Batch(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1))));  // lost
+  EXPECT_EQ(reader.Take(encode(Batch(StoreTokens({Hash(3)}, Tokens(9, 4), Hash(2))))),
             BatchResult::kIncomplete);
   EXPECT_EQ(reader.Reusable(Tokens(1, 5)), 0);
-  const Write anew = TrtllmBytes(FullModel());
-  EXPECT_EQ(reader.Take(anew(Batch(StoreTokens({Hash(1)}, Tokens(1, 4))))), BatchResult::kComplete);
+  const Encoder encode_anew = TrtllmEncoder(FullModel());
+  EXPECT_EQ(reader.Take(encode_anew(Batch(StoreTokens({Hash(1)}, Tokens(1, 4))))),
+            BatchResult::kComplete);
   EXPECT_EQ(reader.Reusable(Tokens(1, 5)), 4);
   EXPECT_EQ(reader.source().counters().restarts, 1u);
   EXPECT_EQ(reader.source().counters().losses, 1u);
@@ -422,9 +424,9 @@ TEST(PeerFormats, AfterAGapOfEventIdsBlocksAreMissingUntilTheEngineRestarts) {
 
 TEST(PeerFormats, ALateReaderLacksBlocks) {
   Reader reader(TrtllmSource(FullModel()));
-  const Write write = TrtllmBytes(FullModel());
-  (void)write(Batch(StoreTokens({Hash(1)}, Tokens(1, 4))));
-  EXPECT_EQ(reader.Take(write(Batch(StoreTokens({Hash(2)}, Tokens(21, 4))))),
+  const Encoder encode = TrtllmEncoder(FullModel());
+  (void)encode(Batch(StoreTokens({Hash(1)}, Tokens(1, 4))));
+  EXPECT_EQ(reader.Take(encode(Batch(StoreTokens({Hash(2)}, Tokens(21, 4))))),
             BatchResult::kIncomplete);
   EXPECT_EQ(reader.Reusable(Tokens(21, 5)), 4);
 }

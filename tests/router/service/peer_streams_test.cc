@@ -31,7 +31,7 @@ using testing::Remove;
 using testing::StoreTokens;
 using testing::Tokens;
 using Bytes = std::vector<uint8_t>;
-using Write = std::function<Bytes(const EventBatch&)>;
+using Encoder = std::function<Bytes(const EventBatch&)>;
 
 struct PeerStreamsTest : ::testing::Test {
   PeerStreamsTest() {
@@ -102,21 +102,21 @@ struct PeerStreamsTest : ::testing::Test {
   // Waits until the subscriber of the relay receives batches. The subscriber receives nothing
   // before its subscription has arrived, so this function publishes a batch again and again. Then
   // it publishes another batch, and drops all received batches up to this batch.
-  void AwaitRelay(const Write& write) {
+  void AwaitRelay(const Encoder& encode) {
     ASSERT_TRUE(stream::Eventually([&] {
-      Publish(write(Batch(StoreTokens({Hash(900)}, Tokens(900, 4)), Remove({Hash(900)}))));
+      Publish(encode(Batch(StoreTokens({Hash(900)}, Tokens(900, 4)), Remove({Hash(900)}))));
       return (relayed.get(zmq::sockopt::events) & ZMQ_POLLIN) != 0;
     })) << "nothing is relayed";
-    Publish(write(Batch(StoreTokens({Hash(950)}, Tokens(950, 4)))));
+    Publish(encode(Batch(StoreTokens({Hash(950)}, Tokens(950, 4)))));
     const auto is_last = [](const EventBatch& batch) {
       const auto* stored = std::get_if<BlockStored>(&batch.events.at(0));
       return stored != nullptr && stored->token_ids == Tokens(950, 4);
     };
     while (!is_last(Relayed())) ASSERT_FALSE(HasFailure());
   }
-  void ExpectRelayed(const Write& write) {
-    AwaitRelay(write);
-    Publish(write(Batch(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8)))));
+  void ExpectRelayed(const Encoder& encode) {
+    AwaitRelay(encode);
+    Publish(encode(Batch(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8)))));
     EventBatch batch = Relayed();
     std::vector<TokenId> tokens;
     for (const Event& event : batch.events) {
@@ -124,20 +124,20 @@ struct PeerStreamsTest : ::testing::Test {
       tokens.insert(tokens.end(), part.token_ids->begin(), part.token_ids->end());
     }
     EXPECT_EQ(tokens, Tokens(1, 8));
-    Publish(write(Batch(Remove({Hash(2)}))));
+    Publish(encode(Batch(Remove({Hash(2)}))));
     batch = Relayed();
     ASSERT_EQ(batch.events.size(), 1u);
     EXPECT_EQ(std::get<BlockRemoved>(batch.events[0]).block_hashes,
               std::vector<BlockHash>{Hash(2)});
   }
-  void ExpectExact(const Write& write) {
+  void ExpectExact(const Encoder& encode) {
     PeerEngine engine({PeerFull()}, 64, 11);
     int64_t hits = 0;
     for (int turn = 0; turn < 60; ++turn) {
       EventBatch batch;
       batch.ts = 1'790'000'000 + turn;
       batch.events = engine.Run(engine.NextPrompt());
-      Publish(write(batch));
+      Publish(encode(batch));
       const auto asked = engine.NextPrompt();
       const int64_t hit = engine.Lookup(asked);
       hits += hit > 0 ? 1 : 0;
@@ -161,7 +161,7 @@ WorkerRegistration TrtllmPeer() {
   source.trtllm.tokens_per_block = kPeerBlock;
   return source;
 }
-Write TrtllmBytes() {
+Encoder TrtllmEncoder() {
   auto writer = std::make_shared<TrtllmWriter>(
       TrtllmWriterConfig{.window_sizes = {4096}, .tokens_per_block = kPeerBlock});
   return [writer](const EventBatch& batch) {
@@ -176,7 +176,7 @@ WorkerRegistration MooncakePeer() {
   source.worker.groups = {PeerFull()};
   return source;
 }
-Write MooncakeBytes(const std::string& tenant = "default") {
+Encoder MooncakeEncoder(const std::string& tenant = "default") {
   auto writer = std::make_shared<MooncakeWriter>(MooncakeWriterConfig{.tenant_id = tenant});
   return [writer](const EventBatch& batch) {
     Bytes bytes;
@@ -187,27 +187,27 @@ Write MooncakeBytes(const std::string& tenant = "default") {
 
 TEST_F(PeerStreamsTest, TrtllmIsFollowedExactly) {
   Start(TrtllmPeer());
-  ExpectExact(TrtllmBytes());
+  ExpectExact(TrtllmEncoder());
 }
 
 TEST_F(PeerStreamsTest, MooncakeIsFollowedExactly) {
   Start(MooncakePeer());
-  ExpectExact(MooncakeBytes());
+  ExpectExact(MooncakeEncoder());
 }
 
 TEST_F(PeerStreamsTest, TrtllmIsRelayedAsEventsOfThisLibrary) {
   Start(TrtllmPeer());
-  ExpectRelayed(TrtllmBytes());
+  ExpectRelayed(TrtllmEncoder());
 }
 
 TEST_F(PeerStreamsTest, MooncakeIsRelayedAsEventsOfThisLibrary) {
   Start(MooncakePeer());
-  ExpectRelayed(MooncakeBytes());
+  ExpectRelayed(MooncakeEncoder());
 }
 
 TEST_F(PeerStreamsTest, EventsThatMooncakeLeavesOutAreOnTheMetricsPage) {
   Start(MooncakePeer());
-  Publish(MooncakeBytes("another")(Batch(StoreTokens({Hash(1)}, Tokens(1, 4)))));
+  Publish(MooncakeEncoder("another")(Batch(StoreTokens({Hash(1)}, Tokens(1, 4)))));
   // [1, [{"event_type": "stored", "tenant_id": "default"}, {"event_type": "sneezed", "tenant_id":
   // "default"}, {"event_type": 1}], nil]
   const std::string maps = std::string("\x93\x01\x93\x82") +
@@ -245,16 +245,16 @@ TEST_F(PeerStreamsTest, EventsThatMooncakeLeavesOutAreOnTheMetricsPage) {
 
 TEST_F(PeerStreamsTest, ATrtllmPublisherThatLostEventsLacksBlocks) {
   Start(TrtllmPeer());
-  const Write write = TrtllmBytes();
-  Publish(write(Batch(StoreTokens({Hash(1)}, Tokens(1, 4)))));
+  const Encoder encode = TrtllmEncoder();
+  Publish(encode(Batch(StoreTokens({Hash(1)}, Tokens(1, 4)))));
   EXPECT_EQ(AskWhenApplied(Tokens(1, 5))["state"], "synced");
-  (void)write(Batch(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1))));  // not published
-  Publish(write(Batch(StoreTokens({Hash(3)}, Tokens(21, 4)))));
+  (void)encode(Batch(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1))));  // not published
+  Publish(encode(Batch(StoreTokens({Hash(3)}, Tokens(21, 4)))));
   const Json after = AskWhenApplied(Tokens(21, 5));
   EXPECT_EQ(after["state"], "cleared");
   EXPECT_EQ(after["exact"], false);
   EXPECT_EQ(after["reusable_tokens"], 4);
-  Publish(TrtllmBytes()(Batch(StoreTokens({Hash(1)}, Tokens(1, 4)))));
+  Publish(TrtllmEncoder()(Batch(StoreTokens({Hash(1)}, Tokens(1, 4)))));
   EXPECT_EQ(AskWhenApplied(Tokens(1, 5))["state"], "synced") << "the engine restarted";
 }
 

@@ -152,7 +152,7 @@ TEST_F(QueryEngineTest, ManyNamesAreNotSearchedForEachWorker) {
   EXPECT_LT(ask_ns(), 8 * one_ns) << one_ns << " ns with one worker";
 }
 
-TEST_F(QueryEngineTest, ABaselinePredictsByItsRuleAndProvesNothing) {
+TEST_F(QueryEngineTest, ABaselinePredictsByItsRuleAndIsNotExact) {
   WorkerRegistration config;
   config.worker = Registered({Full(16), Window(32)});
   config.worker.name = "hybrid";
@@ -184,7 +184,7 @@ TEST_F(QueryEngineTest, TheAnswerContainsAllBatchesBeforeNextSeq) {
   EXPECT_EQ(answers.value()[0].match.gpu_tokens, 64);
 }
 
-TEST_F(QueryEngineTest, AnotherHashUnitProvesNothing) {
+TEST_F(QueryEngineTest, AnAnswerForAnotherHashUnitIsNotExact) {
   AddWorker("a", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 4);
   Query query = ByFourHashes();
   query.hash_block_size = 32;
@@ -212,7 +212,7 @@ TEST_F(QueryEngineTest, AWorkerWithoutStoresHasNoKnownHashUnit) {
 }
 
 // The hash block size of the stores does not divide the blocks of the registered groups.
-TEST_F(QueryEngineTest, UnitThatTheIndexCannotTakeProvesNothing) {
+TEST_F(QueryEngineTest, AnAnswerForAUnitThatTheIndexCannotTakeIsNotExact) {
   WorkerRegistration config;
   config.worker = Registered({Full(16)});
   sources.push_back(WorkerIngest::Create(WorkerId(0), config, index).value());
@@ -242,7 +242,7 @@ TEST_F(QueryEngineTest, TheReasonOfASilentStreamNamesWhatToCheck) {
   EXPECT_EQ(reason(), "the stream is connecting: no publisher has connected for 10 s");
 }
 
-TEST_F(QueryEngineTest, AnUncertainMatchProvesNothing) {
+TEST_F(QueryEngineTest, AnUncertainMatchIsNotExact) {
   AddWorker("a", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 0);
   const Query query = ByFourHashes();
   const QueryEngine engine(index, Synced);
@@ -255,7 +255,7 @@ TEST_F(QueryEngineTest, AnUncertainMatchProvesNothing) {
   EXPECT_FALSE(engine.Answer(query, sources).value()[0].exact);
 }
 
-TEST_F(QueryEngineTest, ProofMustHoldBeforeAndAfterTheIndexIsAsked) {
+TEST_F(QueryEngineTest, TheSourceMustBeSyncedBeforeAndAfterTheIndexIsAsked) {
   AddWorker("a", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 4);
   const Query query = ByFourHashes();
   const SourceState states[][2] = {{SourceState::kSynced, SourceState::kSynced},
@@ -275,7 +275,7 @@ TEST_F(QueryEngineTest, ProofMustHoldBeforeAndAfterTheIndexIsAsked) {
 }
 
 // The source publishes its status only after the reset.
-TEST_F(QueryEngineTest, AnIndexThatWasJustResetProvesNothing) {
+TEST_F(QueryEngineTest, AnAnswerJustAfterAResetIsNotExact) {
   AddWorker("a", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 4);
   const Query query = ByFourHashes();
   SourceStatus status = Synced(WorkerId(0));
@@ -296,7 +296,7 @@ TEST_F(QueryEngineTest, AnIndexThatWasJustResetProvesNothing) {
   }
 }
 
-TEST_F(QueryEngineTest, ASourceThatIsResetAndSyncedAgainDuringTheQueryProvesNothing) {
+TEST_F(QueryEngineTest, AfterAResetDuringTheQueryTheAnswerIsNotExact) {
   AddWorker("a", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 4);
   const Query query = ByFourHashes();
   SourceStatus status = Synced(WorkerId(0));

@@ -1,5 +1,5 @@
 // Each data-parallel rank is a worker. The ranks have ports offset by their number, or share one
-// socket whose batches name the rank.
+// socket. On a shared socket, the batches name the rank.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <httplib.h>

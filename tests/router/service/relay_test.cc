@@ -299,7 +299,7 @@ TEST_F(RelayTest, AnAddressInUseIsAnError) {
 
 // One subscriber does not read. Its queue is bounded in bytes, and posting continues. After its
 // disconnection the queue is empty again, and a new subscriber gets batches.
-TEST_F(RelayTest, ASubscriberThatDoesNotReadCostsABoundedAmount) {
+TEST_F(RelayTest, ASubscriberThatDoesNotReadCostsBoundedMemory) {
 #ifdef KVCAST_THREAD_SANITIZER
   GTEST_SKIP() << "decoding megabytes takes minutes under ThreadSanitizer";
 #endif
@@ -366,7 +366,7 @@ TEST(RelayQueue, OnlyTheWorkerWithTheMostBytesLosesBatches) {
 }
 
 // A worker with many small batches does not push out the large batch of another worker.
-TEST(RelayQueue, AWorkerWithManyBatchesLosesThem) {
+TEST(RelayQueue, AWorkerWithManyBatchesLosesItsOwnBatches) {
   RelayQueue queue(10, 1000);
   EXPECT_EQ(queue.Push(PostedBy("a", 400)), 0u);
   size_t lost = 0;

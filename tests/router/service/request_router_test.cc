@@ -1,5 +1,5 @@
-// RequestRouter chooses the cheapest worker by the configured weights, and books load and expected
-// prefixes.
+// RequestRouter chooses the worker with the lowest cost by the configured weights, books its load,
+// and remembers the expected prefixes (SpeculativePrefixes).
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/route/request_router.h"
 
@@ -46,8 +46,8 @@ SharedPrefixes Prefixes(uint64_t first, size_t count) {
   return std::make_shared<const std::vector<PrefixName>>(std::move(names));
 }
 
-QueryAnswer Worker(uint32_t id, int64_t reusable, int64_t with_cpu = 0,
-                   SourceState state = SourceState::kSynced) {
+QueryAnswer AnswerOf(uint32_t id, int64_t reusable, int64_t with_cpu = 0,
+                     SourceState state = SourceState::kSynced) {
   QueryAnswer answer;
   answer.name = "w" + std::to_string(id);
   answer.match.worker = WorkerId(id);
@@ -68,14 +68,14 @@ Query Prompt(const std::string& id = "") {
   return query;
 }
 
-Feedback Said(Feedback::Event event, const std::string& id, int64_t reused = 0) {
+Feedback FeedbackOf(Feedback::Event event, const std::string& id, int64_t reused = 0) {
   return {.event = event, .request_id = id, .reused_tokens = reused};
 }
 
 struct RequestRouterTest : ::testing::Test {
-  static RouteDecision Decide(RequestRouter& at, std::vector<QueryAnswer> answers,
+  static RouteDecision Decide(RequestRouter& router, std::vector<QueryAnswer> answers,
                               const Query& query = Prompt(), double now_ms = 0) {
-    auto decision = at.Decide(query, std::move(answers), now_ms);
+    auto decision = router.Decide(query, std::move(answers), now_ms);
     EXPECT_TRUE(decision.ok()) << decision.status().ToString();
     return std::move(decision).value();
   }
@@ -89,12 +89,13 @@ struct RequestRouterTest : ::testing::Test {
 };
 
 TEST_F(RequestRouterTest, TheCostFollowsTheWeights) {
-  QueryAnswer answer = Worker(1, 400, 600);
+  QueryAnswer answer = AnswerOf(1, 400, 600);
   answer.match.per_group_tokens = {900, 400};
   request_router.SetQueue(WorkerId(1), 7);
   const RouteDecision decision = Decide(request_router, {answer});
-  // The worker computes 400 tokens, and loads 200 tokens at a tenth of the cost. One group holds
-  // 296 more tokens in whole blocks. The probability of another prompt with these tokens is 0.5.
+  // The worker computes 400 tokens. This time counts twice: as time to the first token, and as work
+  // of the fleet. The worker loads 200 tokens at a tenth of the cost. One group holds 296 more
+  // tokens in whole blocks. The probability of another prompt with these tokens is 0.5.
   EXPECT_NEAR(decision.candidates[0].cost, 0.4 + 0.4 + 0.1 * 0.2 - 0.5 * 0.296, 1e-9);
   config.weights.queued_request = 10;
   RequestRouter other(config, [] { return 0.0; });
@@ -119,7 +120,7 @@ TEST_F(RequestRouterTest, EachTierCountsOnlyTokensBeyondThePreviousTier) {
       {0, 0, 5000, 0.001, 0.5},
   };
   for (const auto& [gpu, cpu, storage, compute_s, load_s] : rows) {
-    QueryAnswer answer = Worker(1, gpu);
+    QueryAnswer answer = AnswerOf(1, gpu);
     answer.match.with_cpu_tokens = cpu;
     answer.match.with_storage_tokens = storage;
     RequestRouter fresh(config, [] { return 0.0; });
@@ -130,7 +131,7 @@ TEST_F(RequestRouterTest, EachTierCountsOnlyTokensBeyondThePreviousTier) {
 }
 
 TEST_F(RequestRouterTest, LoadsBeginAfterTheExpectedTokens) {
-  QueryAnswer answer = Worker(0, 0);
+  QueryAnswer answer = AnswerOf(0, 0);
   answer.prefixes = Prefixes(1, 30);
   Decide(request_router, {answer});
   answer.match.with_cpu_tokens = 600;
@@ -140,8 +141,8 @@ TEST_F(RequestRouterTest, LoadsBeginAfterTheExpectedTokens) {
   EXPECT_DOUBLE_EQ(candidate.parts.compute_s, 0.4);
 }
 
-TEST_F(RequestRouterTest, LoadOutweighsASmallHit) {
-  const std::vector<QueryAnswer> answers = {Worker(0, 160), Worker(1, 0)};
+TEST_F(RequestRouterTest, QueuedPrefillOutweighsASmallHit) {
+  const std::vector<QueryAnswer> answers = {AnswerOf(0, 160), AnswerOf(1, 0)};
   Query booked = Prompt("first");
   EXPECT_EQ(Chosen(Decide(request_router, answers, booked)), "w0");
   EXPECT_EQ(request_router.load(WorkerId(0)).active_prefill_tokens, 840);
@@ -154,26 +155,26 @@ TEST_F(RequestRouterTest, LoadOutweighsASmallHit) {
             "0 of 1000 tokens reusable; cost 2.000 s, the lowest; next is w0 with 2.520 s");
 }
 
-TEST_F(RequestRouterTest, SiblingsFollowTheFirstOfTheBurst) {
-  const std::vector<QueryAnswer> answers = {Worker(0, 0), Worker(1, 0), Worker(2, 0)};
+TEST_F(RequestRouterTest, ASecondRequestWithTheSamePromptGoesToTheSameWorker) {
+  const std::vector<QueryAnswer> answers = {AnswerOf(0, 0), AnswerOf(1, 0), AnswerOf(2, 0)};
   EXPECT_EQ(Chosen(Decide(request_router, answers)), "w0");
   const RouteDecision second = Decide(request_router, answers, Prompt(), 10);
   EXPECT_EQ(Chosen(second), "w0") << "on another worker the prefix would be computed twice";
-  const RouteCandidate& first = second.candidates[0];
-  EXPECT_EQ(first.speculative_tokens, 62 * 16);
+  const RouteCandidate& w0 = second.candidates[0];
+  EXPECT_EQ(w0.speculative_tokens, 62 * 16);
   // The first request needs 990 ms more. Then the second request computes 8 tokens.
-  EXPECT_NEAR(first.parts.queue_s, 0.99, 1e-9);
-  EXPECT_NEAR(first.cost, 0.99 + 0.008 + 0.008, 1e-9);
+  EXPECT_NEAR(w0.parts.queue_s, 0.99, 1e-9);
+  EXPECT_NEAR(w0.cost, 0.99 + 0.008 + 0.008, 1e-9);
   EXPECT_EQ(request_router.load(WorkerId(0)).active_prefill_tokens, 1008);
-  // Another prompt at the same time goes to the other worker.
-  QueryAnswer other = Worker(0, 0);
+  // Another prompt at the same time goes to w1.
+  QueryAnswer other = AnswerOf(0, 0);
   other.prefixes = Prefixes(500, 62);
-  EXPECT_EQ(Chosen(Decide(request_router, {other, Worker(1, 0)}, Prompt(), 20)), "w1");
+  EXPECT_EQ(Chosen(Decide(request_router, {other, AnswerOf(1, 0)}, Prompt(), 20)), "w1");
 }
 
 TEST_F(RequestRouterTest, AWorkerThatHasComputedItsPromptsIsFreeAgain) {
-  Decide(request_router, {Worker(0, 0)}, Prompt("r"));
-  QueryAnswer other = Worker(0, 0);
+  Decide(request_router, {AnswerOf(0, 0)}, Prompt("r"));
+  QueryAnswer other = AnswerOf(0, 0);
   other.prefixes = Prefixes(500, 62);
   Query unbooked = Prompt();
   unbooked.book = false;
@@ -182,21 +183,21 @@ TEST_F(RequestRouterTest, AWorkerThatHasComputedItsPromptsIsFreeAgain) {
   };
   EXPECT_NEAR(queue_s(400.5), 0.5995, 1e-9) << "fractions of a millisecond count";
   EXPECT_NEAR(queue_s(1200), 0, 1e-9) << "the worker is predicted to be ready";
-  EXPECT_TRUE(request_router.Take(Said(Feedback::Event::kFirstToken, "r"), 400.5).ok());
+  EXPECT_TRUE(request_router.Take(FeedbackOf(Feedback::Event::kFirstToken, "r"), 400.5).ok());
   EXPECT_NEAR(queue_s(400.5), 0, 1e-9) << "the worker was ready earlier than predicted";
 }
 
 // w0 has a queue of 3 s and most of the prompt. w1 is idle and holds nothing.
 struct TimeLimit : RequestRouterTest {
   TimeLimit() {
-    QueryAnswer earlier = Worker(0, 0);
+    QueryAnswer earlier = AnswerOf(0, 0);
     earlier.prefixes = Prefixes(500, 187);
     Query query = Prompt();
     query.prompt_tokens = 3000;
     Decide(request_router, {earlier}, query);
   }
   RouteDecision Within(std::optional<double> limit_ms,
-                       std::vector<QueryAnswer> answers = {Worker(0, 900), Worker(1, 0)}) {
+                       std::vector<QueryAnswer> answers = {AnswerOf(0, 900), AnswerOf(1, 0)}) {
     Query query = Prompt();
     query.book = false;
     query.ttft_slo_ms = limit_ms;
@@ -213,10 +214,10 @@ TEST_F(TimeLimit, WithoutALimitTheLowestCostIsChosen) {
   EXPECT_FALSE(Json::parse(RenderDecision(decision)).contains("keeps_slo"));
 }
 
-TEST_F(TimeLimit, OfTheWorkersThatKeepTheLimitTheCheapestForTheFleetIsChosen) {
+TEST_F(TimeLimit, ChoosesTheLowestFleetCostAmongWorkersThatKeepTheLimit) {
   drawn = 0.999999;
   const RouteDecision decision = Within(5000);
-  EXPECT_EQ(Chosen(decision), "w0") << "w0 computes 100 tokens, w1 would compute 1000";
+  EXPECT_EQ(Chosen(decision), "w0") << "w0 has to compute 100 tokens, and w1 has to compute 1000";
   EXPECT_EQ(decision.keeps_slo, true);
   EXPECT_EQ(decision.reason,
             "900 of 1000 tokens reusable; cost 3.199 s; the lowest is w1 with 2.000 s; "
@@ -236,8 +237,8 @@ TEST_F(TimeLimit, IfNoWorkerKeepsTheLimitTheShortestTimeIsChosen) {
 }
 
 TEST_F(TimeLimit, AConnectingWorkerIsNotChosen) {
-  const QueryAnswer connecting = Worker(2, 999, 0, SourceState::kConnecting);
-  const RouteDecision decision = Within(900, {Worker(0, 900), Worker(1, 0), connecting});
+  const QueryAnswer connecting = AnswerOf(2, 999, 0, SourceState::kConnecting);
+  const RouteDecision decision = Within(900, {AnswerOf(0, 900), AnswerOf(1, 0), connecting});
   EXPECT_EQ(Chosen(decision), "w1");
   EXPECT_EQ(decision.keeps_slo, false);
 }
@@ -247,7 +248,7 @@ TEST_F(RequestRouterTest, ThePredictedTimeOfEachWorkerIsShown) {
   RequestRouter queued(config, [] { return 0.0; });
   queued.SetQueue(WorkerId(0), 3);
   const Json shown =
-      Json::parse(RenderDecision(Decide(queued, {Worker(0, 400, 600), Worker(1, 0)})));
+      Json::parse(RenderDecision(Decide(queued, {AnswerOf(0, 400, 600), AnswerOf(1, 0)})));
   // 1500 ms in the queue, 20 ms of loads, 400 ms of computation.
   const Json& candidates = shown.at("candidates");
   EXPECT_EQ(candidates.at(0).at("name"), "w1");
@@ -256,14 +257,14 @@ TEST_F(RequestRouterTest, ThePredictedTimeOfEachWorkerIsShown) {
 }
 
 TEST_F(RequestRouterTest, FirstTokensAreComparedWithTheirPrediction) {
-  Decide(request_router, {Worker(0, 0)}, Prompt("late"), 0);
-  EXPECT_TRUE(request_router.Take(Said(Feedback::Event::kFirstToken, "late"), 1500).ok());
-  EXPECT_TRUE(request_router.Take(Said(Feedback::Event::kFirstToken, "late"), 9000).ok());
-  EXPECT_TRUE(request_router.Take(Said(Feedback::Event::kFinished, "late"), 9000).ok());
-  Decide(request_router, {Worker(0, 0)}, Prompt("early"), 10000);
-  EXPECT_TRUE(request_router.Take(Said(Feedback::Event::kFirstToken, "early"), 10250).ok());
-  Decide(request_router, {Worker(0, 0)}, Prompt("silent"), 20000);
-  EXPECT_TRUE(request_router.Take(Said(Feedback::Event::kFinished, "silent"), 20500).ok());
+  Decide(request_router, {AnswerOf(0, 0)}, Prompt("late"), 0);
+  EXPECT_TRUE(request_router.Take(FeedbackOf(Feedback::Event::kFirstToken, "late"), 1500).ok());
+  EXPECT_TRUE(request_router.Take(FeedbackOf(Feedback::Event::kFirstToken, "late"), 9000).ok());
+  EXPECT_TRUE(request_router.Take(FeedbackOf(Feedback::Event::kFinished, "late"), 9000).ok());
+  Decide(request_router, {AnswerOf(0, 0)}, Prompt("early"), 10000);
+  EXPECT_TRUE(request_router.Take(FeedbackOf(Feedback::Event::kFirstToken, "early"), 10250).ok());
+  Decide(request_router, {AnswerOf(0, 0)}, Prompt("silent"), 20000);
+  EXPECT_TRUE(request_router.Take(FeedbackOf(Feedback::Event::kFinished, "silent"), 20500).ok());
   const RoutingCounters counters = request_router.counters();
   EXPECT_EQ(counters.first_tokens, 2u);
   EXPECT_NEAR(counters.predicted_first_token_s, 1 + 1, 1e-9);
@@ -271,32 +272,32 @@ TEST_F(RequestRouterTest, FirstTokensAreComparedWithTheirPrediction) {
   EXPECT_NEAR(counters.first_token_error_s, 0.5 + 0.75, 1e-9);
 }
 
-TEST_F(RequestRouterTest, AHintNamesThePrefixThatAWorkerHolds) {
-  QueryAnswer answer = Worker(0, 0);
+TEST_F(RequestRouterTest, AHintGivesTheLengthOfThePrefixThatAWorkerHolds) {
+  QueryAnswer answer = AnswerOf(0, 0);
   answer.match.per_group_tokens = {500, 0};
-  const RouteDecision decision = Decide(request_router, {answer, Worker(1, 0)});
+  const RouteDecision decision = Decide(request_router, {answer, AnswerOf(1, 0)});
   EXPECT_EQ(Chosen(decision), "w0");
   EXPECT_EQ(decision.keep_prefix_tokens, 496) << "whole blocks";
   EXPECT_EQ(Json::parse(RenderDecision(decision)).at("hints").at("keep_prefix_tokens"), 496);
-  EXPECT_EQ(Json::parse(RenderDecision(Decide(request_router, {Worker(3, 0)}))).at("hints"),
+  EXPECT_EQ(Json::parse(RenderDecision(Decide(request_router, {AnswerOf(3, 0)}))).at("hints"),
             Json({{"keep_prefix_tokens", 0}, {"will_not_return_after", nullptr}}));
 }
 
 // The second worker has another block size, and the forecast uses the prefixes of the first worker.
 TEST_F(RequestRouterTest, AHintCountsThePrefixesOfOneBlockSize) {
-  QueryAnswer larger = Worker(1, 0);
+  QueryAnswer larger = AnswerOf(1, 0);
   larger.hash_block_size = 64;
   larger.prefixes = Prefixes(1000, 15);
   larger.match.per_group_tokens = {500, 0};
-  const RouteDecision decision = Decide(request_router, {Worker(0, 0), larger});
+  const RouteDecision decision = Decide(request_router, {AnswerOf(0, 0), larger});
   EXPECT_EQ(decision.keep_prefix_tokens, 496);
 }
 
 // The first worker may be new, or its hash scheme may not be known.
-TEST_F(RequestRouterTest, AWorkerWithoutNamesDoesNotHideTheNamesOfOthers) {
-  QueryAnswer unnamed = Worker(0, 0);
+TEST_F(RequestRouterTest, AWorkerWithoutNamesDoesNotPreventAHint) {
+  QueryAnswer unnamed = AnswerOf(0, 0);
   unnamed.hash_block_size = 0;
-  QueryAnswer answer = Worker(1, 0);
+  QueryAnswer answer = AnswerOf(1, 0);
   answer.match.per_group_tokens = {500, 0};
   for (const SharedPrefixes& none : {SharedPrefixes(), Prefixes(1, 0)}) {
     unnamed.prefixes = none;
@@ -305,10 +306,10 @@ TEST_F(RequestRouterTest, AWorkerWithoutNamesDoesNotHideTheNamesOfOthers) {
   }
 }
 
-TEST_F(RequestRouterTest, AHintNamesThePositionAfterWhichNothingReturns) {
+TEST_F(RequestRouterTest, AHintGivesThePositionAfterWhichNoPromptReusesTokens) {
   RouteDecision decision;
   for (uint64_t i = 0; i < 40; ++i) {
-    QueryAnswer answer = Worker(0, 0);
+    QueryAnswer answer = AnswerOf(0, 0);
     answer.match.per_group_tokens = {496, 0};
     // The first 31 blocks of all prompts are the same, and the other blocks differ.
     std::vector<PrefixName> names = *Prefixes(1, 62);
@@ -320,8 +321,8 @@ TEST_F(RequestRouterTest, AHintNamesThePositionAfterWhichNothingReturns) {
   EXPECT_EQ(Json::parse(RenderDecision(decision)).at("hints").at("will_not_return_after"), 496);
 }
 
-TEST_F(RequestRouterTest, ExpectedPrefixesEndWithEventsResetsAndTime) {
-  const std::vector<QueryAnswer> answers = {Worker(0, 0)};
+TEST_F(RequestRouterTest, EventsResetsAndTheLifetimeRemoveExpectedPrefixes) {
+  const std::vector<QueryAnswer> answers = {AnswerOf(0, 0)};
   const auto expected = [&](int64_t now_ms) {
     Query query = Prompt();
     query.book = false;
@@ -340,7 +341,7 @@ TEST_F(RequestRouterTest, ExpectedPrefixesEndWithEventsResetsAndTime) {
 }
 
 TEST_F(RequestRouterTest, OnlyStoresAndClearsOfTheGpuEndExpectedPrefixes) {
-  const std::vector<QueryAnswer> answers = {Worker(0, 0)};
+  const std::vector<QueryAnswer> answers = {AnswerOf(0, 0)};
   const auto expected = [&] { return request_router.counters().speculative_hashes; };
   const auto decide = [&] { Decide(request_router, answers); };
   decide();
@@ -353,7 +354,7 @@ TEST_F(RequestRouterTest, OnlyStoresAndClearsOfTheGpuEndExpectedPrefixes) {
   request_router.OnBatch(WorkerId(0), Batch(AllBlocksCleared{}));
   EXPECT_EQ(expected(), 0u);
   decide();
-  // The names of a batch are confirmed in several steps.
+  // OnBatch handles the hashes of a batch in parts of 1024.
   request_router.OnBatch(WorkerId(0),
                          Batch(StoreFull(Hashes(5000, 1500), 0), StoreFull(Hashes(1, 10), 0),
                                StoreFull(Hashes(9000, 3000), 0)));
@@ -361,7 +362,7 @@ TEST_F(RequestRouterTest, OnlyStoresAndClearsOfTheGpuEndExpectedPrefixes) {
 }
 
 TEST_F(RequestRouterTest, ExpectedHashesOfOnePromptAreBounded) {
-  QueryAnswer answer = Worker(0, 0);
+  QueryAnswer answer = AnswerOf(0, 0);
   answer.prefixes = Prefixes(1, 10000);
   Query query;
   query.prompt_tokens = 160001;
@@ -372,15 +373,15 @@ TEST_F(RequestRouterTest, ExpectedHashesOfOnePromptAreBounded) {
 }
 
 TEST_F(RequestRouterTest, BookingsFollowTheFeedback) {
-  Decide(request_router, {Worker(0, 160)}, Prompt("r"));
+  Decide(request_router, {AnswerOf(0, 160)}, Prompt("r"));
   EXPECT_TRUE(request_router.Admit("r", 100).ok());
   EXPECT_TRUE(request_router.Admit("r", 100).ok()) << "a repeated report is accepted";
-  EXPECT_TRUE(request_router.Take(Said(Feedback::Event::kFirstToken, "r"), 0).ok());
+  EXPECT_TRUE(request_router.Take(FeedbackOf(Feedback::Event::kFirstToken, "r"), 0).ok());
   EXPECT_EQ(request_router.load(WorkerId(0)).active_prefill_tokens, 0);
   EXPECT_EQ(request_router.load(WorkerId(0)).decode_blocks, 63);
-  EXPECT_TRUE(request_router.Take(Said(Feedback::Event::kFinished, "r"), 0).ok());
+  EXPECT_TRUE(request_router.Take(FeedbackOf(Feedback::Event::kFinished, "r"), 0).ok());
   EXPECT_EQ(request_router.load(WorkerId(0)).decode_blocks, 0);
-  EXPECT_EQ(request_router.Take(Said(Feedback::Event::kFinished, "r"), 0).code(),
+  EXPECT_EQ(request_router.Take(FeedbackOf(Feedback::Event::kFinished, "r"), 0).code(),
             StatusCode::kNotFound);
   const RoutingCounters counters = request_router.counters();
   EXPECT_EQ(counters.compared, 1u);
@@ -389,10 +390,10 @@ TEST_F(RequestRouterTest, BookingsFollowTheFeedback) {
   EXPECT_EQ(counters.under_tokens, 0u);
 }
 
-// An admission states whether the request's answer and its reuse are comparable, and at which
-// sequence number the answer was given.
-TEST_F(RequestRouterTest, AnAdmissionStatesWhetherTheAnswerWasExactAndItsSequenceNumber) {
-  QueryAnswer exact = Worker(0, 480);
+// `comparable` is true for the first admission if the answer was exact, or if reports of the engine
+// contradict it. `next_seq` is that of the answer.
+TEST_F(RequestRouterTest, AnAdmissionHasComparableAndTheNextSeqOfTheAnswer) {
+  QueryAnswer exact = AnswerOf(0, 480);
   exact.exact = true;
   exact.next_seq = 7;
   Decide(request_router, {exact}, Prompt("exact"));
@@ -411,15 +412,15 @@ TEST_F(RequestRouterTest, AnAdmissionStatesWhetherTheAnswerWasExactAndItsSequenc
   EXPECT_TRUE(request_router.Admit("contradicted", 464)->comparable);
 }
 
-TEST_F(RequestRouterTest, BookingsEndByThemselves) {
+TEST_F(RequestRouterTest, BookingsExpireByNumberAndAge) {
   config.bookings_max = 2;
   config.booking_lifetime_ms = 100;
   RequestRouter small(config, [] { return 0.0; });
-  for (const char* id : {"a", "b", "c", "d"}) Decide(small, {Worker(0, 0)}, Prompt(id), 0);
+  for (const char* id : {"a", "b", "c", "d"}) Decide(small, {AnswerOf(0, 0)}, Prompt(id), 0);
   EXPECT_LE(small.counters().bookings, 3u);
   Query query = Prompt();
   query.book = false;
-  Decide(small, {Worker(0, 0)}, query, 100);
+  Decide(small, {AnswerOf(0, 0)}, query, 100);
   EXPECT_EQ(small.counters().bookings, 0u);
   EXPECT_EQ(small.load(WorkerId(0)).active_prefill_tokens, 0);
   EXPECT_EQ(small.counters().expired_bookings, 4u);
@@ -428,53 +429,53 @@ TEST_F(RequestRouterTest, BookingsEndByThemselves) {
 TEST_F(RequestRouterTest, FinishedRequestsDoNotEndOtherBookings) {
   config.bookings_max = 2;
   RequestRouter small(config, [] { return 0.0; });
-  Decide(small, {Worker(0, 0)}, Prompt("long"), 0);
+  Decide(small, {AnswerOf(0, 0)}, Prompt("long"), 0);
   for (int i = 0; i < 100; ++i) {
     const std::string id = "short" + std::to_string(i);
-    Decide(small, {Worker(0, 0)}, Prompt(id), 0);
-    EXPECT_TRUE(small.Take(Said(Feedback::Event::kFinished, id), 0).ok());
+    Decide(small, {AnswerOf(0, 0)}, Prompt(id), 0);
+    EXPECT_TRUE(small.Take(FeedbackOf(Feedback::Event::kFinished, id), 0).ok());
   }
   EXPECT_EQ(small.counters().bookings, 1u);
   EXPECT_EQ(small.counters().expired_bookings, 0u);
-  EXPECT_TRUE(small.Take(Said(Feedback::Event::kFinished, "long"), 0).ok());
+  EXPECT_TRUE(small.Take(FeedbackOf(Feedback::Event::kFinished, "long"), 0).ok());
 }
 
 TEST_F(RequestRouterTest, TheSameRequestTwiceIsBookedOnce) {
-  Decide(request_router, {Worker(0, 0)}, Prompt("r"), 0);
-  Decide(request_router, {Worker(1, 0)}, Prompt("r"), 50);
+  Decide(request_router, {AnswerOf(0, 0)}, Prompt("r"), 0);
+  Decide(request_router, {AnswerOf(1, 0)}, Prompt("r"), 50);
   EXPECT_EQ(request_router.load(WorkerId(0)).active_prefill_tokens, 0);
   EXPECT_EQ(request_router.load(WorkerId(1)).active_prefill_tokens, kPrompt);
   EXPECT_EQ(request_router.counters().bookings, 1u);
 }
 
 TEST_F(RequestRouterTest, AWorkerThatLeftIsForgotten) {
-  Decide(request_router, {Worker(0, 0)}, Prompt("r"));
+  Decide(request_router, {AnswerOf(0, 0)}, Prompt("r"));
   request_router.OnRemoved(WorkerId(0));
   EXPECT_EQ(request_router.counters().bookings, 0u);
   EXPECT_EQ(request_router.load(WorkerId(0)).active_prefill_tokens, 0);
-  EXPECT_FALSE(request_router.Take(Said(Feedback::Event::kFinished, "r"), 0).ok());
+  EXPECT_FALSE(request_router.Take(FeedbackOf(Feedback::Event::kFinished, "r"), 0).ok());
 }
 
 TEST_F(RequestRouterTest, ConnectingWorkersAreTheLastChoice) {
   const RouteDecision decision =
-      Decide(request_router, {Worker(0, 900, 0, SourceState::kConnecting), Worker(1, 0)});
+      Decide(request_router, {AnswerOf(0, 900, 0, SourceState::kConnecting), AnswerOf(1, 0)});
   EXPECT_EQ(Chosen(decision), "w1");
   EXPECT_FALSE(decision.candidates[0].eligible);
   EXPECT_EQ(decision.candidates[0].reason, "connecting");
-  EXPECT_EQ(Chosen(Decide(request_router, {Worker(0, 900, 0, SourceState::kConnecting)})), "w0");
+  EXPECT_EQ(Chosen(Decide(request_router, {AnswerOf(0, 900, 0, SourceState::kConnecting)})), "w0");
 }
 
 TEST_F(RequestRouterTest, HitsOfASuspectSourceCountByItsWeight) {
-  EXPECT_EQ(
-      Chosen(Decide(request_router, {Worker(0, 900, 0, SourceState::kSuspect), Worker(1, 480)})),
-      "w1");
+  EXPECT_EQ(Chosen(Decide(request_router,
+                          {AnswerOf(0, 900, 0, SourceState::kSuspect), AnswerOf(1, 480)})),
+            "w1");
 }
 
 TEST_F(RequestRouterTest, TemperatureDrawsByCost) {
   Query query = Prompt();
   query.book = false;
   query.temperature = 0.5;
-  const std::vector<QueryAnswer> answers = {Worker(0, 1000), Worker(1, 500)};
+  const std::vector<QueryAnswer> answers = {AnswerOf(0, 1000), AnswerOf(1, 500)};
   // The costs are 0.002 s and 1 s, and the prompt takes 1 s.
   const double border = 1 / (1 + std::exp(-0.998 / 0.5));
   drawn = border - 1e-6;
@@ -482,16 +483,17 @@ TEST_F(RequestRouterTest, TemperatureDrawsByCost) {
   drawn = border + 1e-6;
   EXPECT_EQ(Chosen(Decide(request_router, answers, query)), "w1");
   drawn = 0.999999;
-  const std::vector<QueryAnswer> one_connects = {Worker(0, 0),
-                                                 Worker(1, 999, 0, SourceState::kConnecting)};
+  const std::vector<QueryAnswer> one_connects = {AnswerOf(0, 0),
+                                                 AnswerOf(1, 999, 0, SourceState::kConnecting)};
   EXPECT_EQ(Chosen(Decide(request_router, one_connects, query)), "w0");
 }
 
 TEST_F(RequestRouterTest, RoundRobinTakesWorkersInTurnAndBooksThem) {
   config.policy = RoutingPolicy::kRoundRobin;
   RequestRouter in_turn(config, [] { return 0.0; });
-  const std::vector<QueryAnswer> answers = {
-      Worker(2, 0), Worker(0, 900), Worker(3, 900, 0, SourceState::kConnecting), Worker(1, 0)};
+  const std::vector<QueryAnswer> answers = {AnswerOf(2, 0), AnswerOf(0, 900),
+                                            AnswerOf(3, 900, 0, SourceState::kConnecting),
+                                            AnswerOf(1, 0)};
   for (const char* name : {"w0", "w1", "w2", "w0"}) {
     const RouteDecision decision = Decide(in_turn, answers);
     EXPECT_EQ(Chosen(decision), name);
@@ -505,38 +507,40 @@ TEST_F(RequestRouterTest, WithoutWorkersADecisionIsUnavailable) {
 }
 
 TEST_F(RequestRouterTest, IdsCannotBeGuessed) {
-  RequestRouter at(config, [this] { return drawn; });
+  RequestRouter router(config, [this] { return drawn; });
   std::set<std::string> ids;
   for (int i = 0; i < 100; ++i) {
-    const std::string id = Decide(at, {Worker(1, 0)}).request_id;
+    const std::string id = Decide(router, {AnswerOf(1, 0)}).request_id;
     EXPECT_EQ(id.size(), std::string("kvcast-").size() + 32) << id;
     ids.insert(id.substr(0, 23));  // the first 64 random bits
   }
   EXPECT_EQ(ids.size(), 100u);
 }
 
-// Three routes of 2^62 tokens would make the signed sum negative, and every later request would go
-// to this worker.
+// If the length of a prompt had no bound, three routes of 2^62 tokens would make the signed sum
+// negative. Then every later request would go to this worker.
 TEST_F(RequestRouterTest, NoLengthOfAPromptOverflowsTheLoad) {
-  RequestRouter at(config, [this] { return drawn; });
+  RequestRouter router(config, [this] { return drawn; });
   Query query = Prompt();
   query.prompt_tokens = int64_t{1} << 62;
   for (int64_t routed = 1; routed <= 3; ++routed) {
-    Decide(at, {Worker(1, 0)}, query);
-    EXPECT_GE(at.load(WorkerId(1)).active_prefill_tokens, routed * (kMaxPromptTokens - kPrompt));
-    EXPECT_LE(at.load(WorkerId(1)).active_prefill_tokens, routed * kMaxPromptTokens);
+    Decide(router, {AnswerOf(1, 0)}, query);
+    EXPECT_GE(router.load(WorkerId(1)).active_prefill_tokens,
+              routed * (kMaxPromptTokens - kPrompt));
+    EXPECT_LE(router.load(WorkerId(1)).active_prefill_tokens, routed * kMaxPromptTokens);
   }
-  EXPECT_EQ(Chosen(Decide(at, {Worker(1, 0), Worker(2, 0)})), "w2");
+  EXPECT_EQ(Chosen(Decide(router, {AnswerOf(1, 0), AnswerOf(2, 0)})), "w2");
 }
 
-// With a fixed seed, a route after 16,000 routes with colliding ids would compare 16,000 ids.
+// If the hash had a fixed seed, a route after 16,000 routes with colliding ids would compare 16,000
+// ids.
 TEST_F(RequestRouterTest, IdsThatCollideUnderAFixedSeedCostNoMore) {
   const std::vector<std::string> colliding = CollidingTexts(16000);
   ASSERT_EQ(std::hash<std::string>()(colliding[0]), std::hash<std::string>()(colliding[1]));
   const auto route_ns = [this](const std::vector<std::string>& ids) {
-    RequestRouter at(config, [this] { return drawn; });
+    RequestRouter router(config, [this] { return drawn; });
     return ThreadNsOf([&] {
-      for (const std::string& id : ids) Decide(at, {Worker(1, 0)}, Prompt(id));
+      for (const std::string& id : ids) Decide(router, {AnswerOf(1, 0)}, Prompt(id));
     });
   };
   const int64_t plain_ns = route_ns(PlainTexts(colliding.size()));

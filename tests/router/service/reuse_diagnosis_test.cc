@@ -116,21 +116,22 @@ class Followed {
   int64_t reused_ = 0;
 };
 
-router::WorkerRegistration Told(const CacheConfig& config) {
+router::WorkerRegistration RegistrationOf(const CacheConfig& config) {
   router::WorkerRegistration source;
   source.worker.groups = config.groups;
   return source;
 }
 
-std::string Describe(const ReuseDiagnosis& found) {
-  std::string text = "tested " + std::to_string(found.tested) + " lost " +
-                     std::to_string(found.lost) + " alignment " + std::to_string(found.alignment) +
-                     "/" + std::to_string(found.group_alignment);
+std::string Describe(const ReuseDiagnosis& diagnosis) {
+  std::string text = "tested " + std::to_string(diagnosis.tested) + " lost " +
+                     std::to_string(diagnosis.lost) + " alignment " +
+                     std::to_string(diagnosis.alignment) + "/" +
+                     std::to_string(diagnosis.group_alignment);
   for (size_t i = 0; i < kReuseCauses; ++i) {
     text += " " + std::string(ReuseCauseName(static_cast<ReuseCause>(i))) + " " +
-            std::to_string(found.lost_by_cause[i]);
+            std::to_string(diagnosis.lost_by_cause[i]);
   }
-  for (const auto& group : found.groups) {
+  for (const auto& group : diagnosis.groups) {
     text +=
         " (held " + std::to_string(group.held) + " usable " + std::to_string(group.usable) + ")";
   }
@@ -138,10 +139,10 @@ std::string Describe(const ReuseDiagnosis& found) {
 }
 
 // Expects the cause, and the limiting group; -1: no group.
-void ExpectNamed(const ReuseDiagnosis& found, ReuseCause cause, int64_t group) {
-  ASSERT_TRUE(found.cause) << Describe(found);
-  EXPECT_EQ(ReuseCauseName(*found.cause), ReuseCauseName(cause)) << Describe(found);
-  EXPECT_EQ(found.group.value_or(-1), group) << Describe(found);
+void ExpectNamed(const ReuseDiagnosis& diagnosis, ReuseCause cause, int64_t group) {
+  ASSERT_TRUE(diagnosis.cause) << Describe(diagnosis);
+  EXPECT_EQ(ReuseCauseName(*diagnosis.cause), ReuseCauseName(cause)) << Describe(diagnosis);
+  EXPECT_EQ(diagnosis.group.value_or(-1), group) << Describe(diagnosis);
 }
 
 // ---- The six causes.
@@ -149,31 +150,32 @@ void ExpectNamed(const ReuseDiagnosis& found, ReuseCause cause, int64_t group) {
 // The events of the second group do not reach the router, but the group is registered.
 TEST(ReuseDiagnosis, AGroupThatNoStoreNamesWasNeverAnnounced) {
   const CacheConfig config = Config({Full(), Window(32)}, 1000);
-  Followed worker(config, Told(config));
+  Followed worker(config, RegistrationOf(config));
   worker.HideGroup(1);
   for (int64_t i = 0; i < kRequests; ++i) worker.Serve(Concat(Shared(96), Own(i, 64)));
   EXPECT_GT(worker.reused(), 0) << "the engine holds the blocks of both groups";
-  const ReuseDiagnosis found = worker.Diagnose();
-  ExpectNamed(found, kNeverAnnounced, 1);
-  EXPECT_GT(found.total().held, 0);
-  EXPECT_EQ(found.total().usable, 0);
+  const ReuseDiagnosis diagnosis = worker.Diagnose();
+  ExpectNamed(diagnosis, kNeverAnnounced, 1);
+  EXPECT_GT(diagnosis.total().held, 0);
+  EXPECT_EQ(diagnosis.total().usable, 0);
 }
 
 // A Mamba group in mode "align" keeps the state at the last boundary of a prompt. This boundary
 // lies after the prefix that the prompts share.
 TEST(ReuseDiagnosis, AStateThatIsKeptBehindTheSharedPrefixWasNeverStored) {
   const CacheConfig config = Config({Full(), Mamba(MambaMode::kAlign)}, 1000);
-  Followed worker(config, Told(config));
+  Followed worker(config, RegistrationOf(config));
   for (int64_t i = 0; i < kRequests; ++i) worker.Serve(Concat(Shared(100), Own(i, 64)), {}, 160);
   EXPECT_EQ(worker.reused(), 0);
-  const ReuseDiagnosis found = worker.Diagnose();
-  ExpectNamed(found, kNeverStored, 1);
-  EXPECT_GT(found.total().usable, 0) << "a prompt that repeats another whole prompt can use blocks";
+  const ReuseDiagnosis diagnosis = worker.Diagnose();
+  ExpectNamed(diagnosis, kNeverStored, 1);
+  EXPECT_GT(diagnosis.total().usable, 0)
+      << "a prompt that repeats another whole prompt can use blocks";
 }
 
 TEST(ReuseDiagnosis, AGroupThatLosesItsBlocksFirstIsNamed) {
   const CacheConfig config = Config({Full(), Window(32)}, 2000);
-  Followed worker(config, Told(config));
+  Followed worker(config, RegistrationOf(config));
   for (int64_t i = 0; i < kRequests; ++i) {
     worker.Serve(Own(i, 160));
     for (int64_t tokens = 160; tokens > 16; tokens -= 16) {
@@ -182,22 +184,22 @@ TEST(ReuseDiagnosis, AGroupThatLosesItsBlocksFirstIsNamed) {
       worker.EvictGroup(std::move(prefix), 1);
     }
   }
-  const ReuseDiagnosis found = worker.Diagnose();
-  ExpectNamed(found, kEvictedFirst, 1);
+  const ReuseDiagnosis diagnosis = worker.Diagnose();
+  ExpectNamed(diagnosis, kEvictedFirst, 1);
 }
 
 // The prompts share 96 tokens, and a hit must end at a multiple of 128 tokens.
 TEST(ReuseDiagnosis, AGridCoarserThanTheSharedPrefixIsNamed) {
   const CacheConfig config = Config({Full(16), Window(128, 128)}, 1000);
-  Followed worker(config, Told(config));
+  Followed worker(config, RegistrationOf(config));
   for (int64_t i = 0; i < kRequests; ++i) worker.Serve(Concat(Shared(96), Own(i, 100)));
   EXPECT_EQ(worker.reused(), 0);
   ExpectNamed(worker.Diagnose(), kAlignmentTooCoarse, 1);
 }
 
-TEST(ReuseDiagnosis, AToldAlignmentThatTheBlocksDoNotHaveIsNamed) {
+TEST(ReuseDiagnosis, ARegisteredAlignmentThatTheBlocksDoNotHaveIsNamed) {
   const CacheConfig config = Config({Full(), Window(32)}, 1000);
-  router::WorkerRegistration source = Told(config);
+  router::WorkerRegistration source = RegistrationOf(config);
   source.worker.alignment = 1024;
   Followed worker(config, source);
   for (int64_t i = 0; i < kRequests; ++i) worker.Serve(Concat(Shared(96), Own(i, 64)));
@@ -207,7 +209,7 @@ TEST(ReuseDiagnosis, AToldAlignmentThatTheBlocksDoNotHaveIsNamed) {
 
 TEST(ReuseDiagnosis, ASaltOfItsOwnForEachRequestIsNamed) {
   const CacheConfig config = Config({Full(), Window(32)}, 1000);
-  Followed worker(config, Told(config));
+  Followed worker(config, RegistrationOf(config));
   for (int64_t i = 0; i < kRequests; ++i) {
     worker.Serve(Concat(Shared(96), Own(i, 64)), {.cache_salt = "request " + std::to_string(i)});
   }
@@ -217,7 +219,7 @@ TEST(ReuseDiagnosis, ASaltOfItsOwnForEachRequestIsNamed) {
 
 TEST(ReuseDiagnosis, AnAdapterOfItsOwnForEachRequestIsNamed) {
   const CacheConfig config = Config({Full(), Window(32)}, 1000);
-  Followed worker(config, Told(config));
+  Followed worker(config, RegistrationOf(config));
   for (int64_t i = 0; i < kRequests; ++i) {
     const std::string adapter = "adapter " + std::to_string(i);
     worker.SetLoraName(adapter);
@@ -231,56 +233,56 @@ TEST(ReuseDiagnosis, AnAdapterOfItsOwnForEachRequestIsNamed) {
 
 TEST(ReuseDiagnosis, AHealthyHybridModelHasNoCause) {
   const CacheConfig config = Config({Full(), Window(32), Mamba(MambaMode::kAll)}, 4000);
-  for (const bool told : {true, false}) {
-    Followed worker(config, told ? Told(config) : router::WorkerRegistration());
+  for (const bool registered : {true, false}) {
+    Followed worker(config, registered ? RegistrationOf(config) : router::WorkerRegistration());
     for (int64_t i = 0; i < 2 * kRequests; ++i) {
       worker.Serve(Concat(Shared(96), Own(i, 64)), {}, 32);
     }
     EXPECT_GT(worker.reused(), 0);
-    const ReuseDiagnosis found = worker.Diagnose();
-    EXPECT_TRUE(found.enough_data()) << Describe(found);
-    EXPECT_FALSE(found.cause) << Describe(found);
-    EXPECT_EQ(found.lost, 0) << Describe(found);
-    EXPECT_GT(found.total().usable * 10, found.total().held * 9) << Describe(found);
+    const ReuseDiagnosis diagnosis = worker.Diagnose();
+    EXPECT_TRUE(diagnosis.enough_data()) << Describe(diagnosis);
+    EXPECT_FALSE(diagnosis.cause) << Describe(diagnosis);
+    EXPECT_EQ(diagnosis.lost, 0) << Describe(diagnosis);
+    EXPECT_GT(diagnosis.total().usable * 10, diagnosis.total().held * 9) << Describe(diagnosis);
   }
 }
 
 // Each turn of a conversation continues the previous turn.
 TEST(ReuseDiagnosis, ReusedConversationsHaveNoCause) {
   const CacheConfig config = Config({Full(), Window(32)}, 4000);
-  Followed worker(config, Told(config));
+  Followed worker(config, RegistrationOf(config));
   for (int64_t i = 0; i < kRequests; ++i) {
     for (int64_t turn = 1; turn <= 3; ++turn) worker.Serve(Own(i, 48 * turn + 1));
   }
   EXPECT_GT(worker.reused(), 0);
-  const ReuseDiagnosis found = worker.Diagnose();
-  EXPECT_TRUE(found.enough_data()) << Describe(found);
-  EXPECT_FALSE(found.cause) << Describe(found);
+  const ReuseDiagnosis diagnosis = worker.Diagnose();
+  EXPECT_TRUE(diagnosis.enough_data()) << Describe(diagnosis);
+  EXPECT_FALSE(diagnosis.cause) << Describe(diagnosis);
 }
 
 // Tenants return with the same salt, so their prompts have hits.
 TEST(ReuseDiagnosis, ReusedSaltsHaveNoCause) {
   const CacheConfig config = Config({Full(), Window(32)}, 4000);
-  Followed worker(config, Told(config));
+  Followed worker(config, RegistrationOf(config));
   for (int64_t i = 0; i < 2 * kRequests; ++i) {
     worker.Serve(Concat(Shared(96), Own(i, 64)), {.cache_salt = "tenant " + std::to_string(i % 3)});
   }
   EXPECT_GT(worker.reused(), 0);
-  const ReuseDiagnosis found = worker.Diagnose();
-  EXPECT_TRUE(found.enough_data()) << Describe(found);
-  EXPECT_FALSE(found.cause) << Describe(found);
+  const ReuseDiagnosis diagnosis = worker.Diagnose();
+  EXPECT_TRUE(diagnosis.enough_data()) << Describe(diagnosis);
+  EXPECT_FALSE(diagnosis.cause) << Describe(diagnosis);
 }
 
 TEST(ReuseDiagnosis, FewRequestsAreNotEnough) {
   const CacheConfig config = Config({Full(), Mamba(MambaMode::kAlign)}, 1000);
-  Followed worker(config, Told(config));
+  Followed worker(config, RegistrationOf(config));
   for (int64_t i = 0; i < kMinTestedPrompts - 1; ++i) {
     worker.Serve(Concat(Shared(100), Own(i, 64)));
   }
-  const ReuseDiagnosis found = worker.Diagnose();
-  EXPECT_FALSE(found.enough_data()) << Describe(found);
-  EXPECT_FALSE(found.cause) << Describe(found);
-  EXPECT_GT(found.lost, 0) << "the tested prompts are lost";
+  const ReuseDiagnosis diagnosis = worker.Diagnose();
+  EXPECT_FALSE(diagnosis.enough_data()) << Describe(diagnosis);
+  EXPECT_FALSE(diagnosis.cause) << Describe(diagnosis);
+  EXPECT_GT(diagnosis.lost, 0) << "the tested prompts are lost";
 }
 
 TEST(ReuseDiagnosis, AnUnknownWorkerHasNoFindings) {
@@ -299,12 +301,12 @@ TEST(ReuseDiagnosis, LearnedGroupsThatServeNothingLackAGroup) {
   Followed worker(config);
   worker.HideGroup(1);
   for (int64_t i = 0; i < kRequests; ++i) worker.Serve(Concat(Shared(96), Own(i, 64)));
-  ReuseDiagnosis found = worker.Diagnose();
-  EXPECT_FALSE(found.cause) << "the announced group serves hits";
-  router::ApplyAnswers(Answers(96, 0, kMinTestedPrompts - 1), found);
-  EXPECT_FALSE(found.cause) << "too few answers";
-  router::ApplyAnswers(Answers(96, 0, kMinTestedPrompts), found);
-  ExpectNamed(found, kNeverAnnounced, -1);
+  ReuseDiagnosis diagnosis = worker.Diagnose();
+  EXPECT_FALSE(diagnosis.cause) << "the announced group serves hits";
+  router::ApplyAnswers(Answers(96, 0, kMinTestedPrompts - 1), diagnosis);
+  EXPECT_FALSE(diagnosis.cause) << "too few answers";
+  router::ApplyAnswers(Answers(96, 0, kMinTestedPrompts), diagnosis);
+  ExpectNamed(diagnosis, kNeverAnnounced, -1);
 }
 
 TEST(ReuseDiagnosis, AGroupNumberWithoutStoresWasNeverAnnounced) {
@@ -312,30 +314,30 @@ TEST(ReuseDiagnosis, AGroupNumberWithoutStoresWasNeverAnnounced) {
   Followed worker(config);
   worker.HideGroup(1);
   for (int64_t i = 0; i < kRequests; ++i) worker.Serve(Concat(Shared(96), Own(i, 64)));
-  ReuseDiagnosis found = worker.Diagnose();
-  router::ApplyAnswers(Answers(96, 0, kMinTestedPrompts), found);
-  ExpectNamed(found, kNeverAnnounced, 1);
+  ReuseDiagnosis diagnosis = worker.Diagnose();
+  router::ApplyAnswers(Answers(96, 0, kMinTestedPrompts), diagnosis);
+  ExpectNamed(diagnosis, kNeverAnnounced, 1);
 }
 
 TEST(ReuseDiagnosis, HitsThatTheEngineRoundsDownShowARegisteredAlignmentThatIsTooFine) {
   const CacheConfig config = Config({Full(16), Full(64)}, 1000);
-  router::WorkerRegistration source = Told(config);
+  router::WorkerRegistration source = RegistrationOf(config);
   source.worker.alignment = 16;
   Followed worker(config, source);
   for (int64_t i = 0; i < kRequests; ++i) worker.Serve(Concat(Shared(112), Own(i, 64)));
-  ReuseDiagnosis found = worker.Diagnose();
-  EXPECT_FALSE(found.cause) << Describe(found);
-  router::ApplyAnswers(Answers(112, 64, kMinTestedPrompts), found);
-  ExpectNamed(found, kToldAlignmentWrong, -1);
+  ReuseDiagnosis diagnosis = worker.Diagnose();
+  EXPECT_FALSE(diagnosis.cause) << Describe(diagnosis);
+  router::ApplyAnswers(Answers(112, 64, kMinTestedPrompts), diagnosis);
+  ExpectNamed(diagnosis, kToldAlignmentWrong, -1);
 }
 
 TEST(ReuseDiagnosis, CorrectPredictionsHaveNoCause) {
   const CacheConfig config = Config({Full(), Window(32)}, 1000);
   Followed worker(config);
   for (int64_t i = 0; i < kRequests; ++i) worker.Serve(Concat(Shared(96), Own(i, 64)));
-  ReuseDiagnosis found = worker.Diagnose();
-  router::ApplyAnswers(Answers(96, 96, kRequests), found);
-  EXPECT_FALSE(found.cause);
+  ReuseDiagnosis diagnosis = worker.Diagnose();
+  router::ApplyAnswers(Answers(96, 96, kRequests), diagnosis);
+  EXPECT_FALSE(diagnosis.cause);
 }
 
 }  // namespace

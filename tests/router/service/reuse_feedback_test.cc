@@ -25,7 +25,7 @@ TEST(ReuseFeedback, MoreReuseThanPredictedRefutesNothing) {
   EXPECT_EQ(feedback.missing_share(), 0);
 }
 
-TEST(ReuseFeedback, OldAnswersFade) {
+TEST(ReuseFeedback, OldAnswersLoseTheirWeight) {
   ReuseFeedback feedback;
   for (int i = 1; i < ReuseFeedback::kMinAnswers; ++i) feedback.Note(1000, 950);
   EXPECT_NEAR(feedback.missing_share(), 0.05, 1e-9);

@@ -62,7 +62,7 @@ struct ReuseServiceTest : ::testing::Test {
   }
   // Polls until `done` holds, because the service evaluates reuse only about once a second. Fails
   // after a minute.
-  Json ReuseOnce(const std::function<bool(const Json&)>& done) const {
+  Json ReuseUntil(const std::function<bool(const Json&)>& done) const {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     Json reuse = Reuse();
     while (!done(reuse) && std::chrono::steady_clock::now() < deadline) {
@@ -84,7 +84,7 @@ TEST_F(ReuseServiceTest, NamesTheCauseAndTheGroup) {
   for (const EventBatch& batch : StoresOf(engine::Mamba(MambaMode::kAlign), 12)) {
     ASSERT_TRUE(publisher->Publish(batch).ok());
   }
-  const Json reuse = ReuseOnce([](const Json& now) { return now.at("tested_prompts") == 12; });
+  const Json reuse = ReuseUntil([](const Json& now) { return now.at("tested_prompts") == 12; });
   EXPECT_EQ(reuse.at("cause"), "never_stored");
   EXPECT_EQ(reuse.at("group"), 1);
   EXPECT_EQ(reuse.at("group_kind"), "mamba");
@@ -105,7 +105,7 @@ TEST_F(ReuseServiceTest, AHealthyWorkerShowsPredictedAndObservedTokens) {
   for (const EventBatch& batch : StoresOf(engine::Window(32), 12)) {
     ASSERT_TRUE(publisher->Publish(batch).ok());
   }
-  const Json reuse = ReuseOnce([](const Json& now) { return now.at("tested_prompts") == 12; });
+  const Json reuse = ReuseUntil([](const Json& now) { return now.at("tested_prompts") == 12; });
   EXPECT_EQ(reuse.at("cause"), "none");
   EXPECT_EQ(reuse.at("group"), nullptr);
   EXPECT_GT(reuse.at("usable_share"), 0.9);

@@ -64,7 +64,7 @@ std::unique_ptr<Publisher> StartPublisher() {
   return Publisher::Create(config).value();
 }
 
-WorkerRegistration Following(const std::string& name, const Publisher& publisher) {
+WorkerRegistration RegistrationFor(const std::string& name, const Publisher& publisher) {
   WorkerRegistration source;
   source.endpoint = publisher.endpoint();
   source.replay_endpoint = publisher.replay_endpoint();
@@ -116,7 +116,7 @@ struct RouterServiceTest : ::testing::Test {
 
 TEST_F(RouterServiceTest, PublishedBlocksAreReusableByTokensAndByHashes) {
   const auto publisher = StartPublisher();
-  Start({Following("engine", *publisher)});
+  Start({RegistrationFor("engine", *publisher)});
   const auto chain = ChainOf(Prompt(64));
   EventBatch batch = Batch(StoreFull(chain, 0), StoreWindow({chain[0], chain[1], chain[2]}, 1, 32));
   batch.ts = 1;
@@ -150,7 +150,7 @@ TEST_F(RouterServiceTest, PublishedBlocksAreReusableByTokensAndByHashes) {
 TEST_F(RouterServiceTest, ExpectedPrefixesNeverEnterTheExactAnswer) {
   const auto publisher = StartPublisher();
   RouterOptions options;
-  options.sources = {Following("engine", *publisher)};
+  options.sources = {RegistrationFor("engine", *publisher)};
   options.routing.speculative.lifetime_ms = 600'000;
   service = RouterService::Start(options).value();
   ASSERT_TRUE(publisher->Publish(Batch(StoreFull(ChainOf(Prompt(32)), 0))).ok());
@@ -171,7 +171,7 @@ TEST_F(RouterServiceTest, ExpectedPrefixesNeverEnterTheExactAnswer) {
 TEST_F(RouterServiceTest, WorkersAreFollowedSideBySide) {
   const auto first = StartPublisher();
   const auto second = StartPublisher();
-  Start({Following("first", *first), Following("second", *second)});
+  Start({RegistrationFor("first", *first), RegistrationFor("second", *second)});
   const auto chain = ChainOf(Prompt(64));
   ASSERT_TRUE(first->Publish(Batch(StoreFull(chain, 0))).ok());
   ASSERT_TRUE(second->Publish(Batch(StoreFull({chain[0]}, 0))).ok());
@@ -196,7 +196,7 @@ TEST_F(RouterServiceTest, TheSchemesOfAMixedFleetAreFound) {
   const auto publishers = {StartPublisher(), StartPublisher(), StartPublisher(), StartPublisher()};
   std::vector<WorkerRegistration> sources;
   for (const auto& publisher : publishers) {
-    sources.push_back(Following("engine-" + std::to_string(sources.size()), *publisher));
+    sources.push_back(RegistrationFor("engine-" + std::to_string(sources.size()), *publisher));
   }
   sources[2].algorithm = HashAlgorithm::kXxhashCbor;
   Start(sources);
@@ -234,7 +234,7 @@ TEST_F(RouterServiceTest, TheSchemesOfAMixedFleetAreFound) {
 // A query by hashes contains the engine's own hashes, so the scheme does not matter.
 TEST_F(RouterServiceTest, HashesAreExactWithoutAScheme) {
   const auto publisher = StartPublisher();
-  WorkerRegistration source = Following("engine", *publisher);
+  WorkerRegistration source = RegistrationFor("engine", *publisher);
   source.worker.groups = {Full()};
   Start({source});
   ASSERT_TRUE(publisher->Publish(Batch(StoreFull(kvcast::testing::Hashes(1, 2), 0))).ok());
@@ -252,7 +252,7 @@ TEST_F(RouterServiceTest, HashesAreExactWithoutAScheme) {
 
 TEST_F(RouterServiceTest, BadQueriesGetOneClearError) {
   const auto publisher = StartPublisher();
-  Start({Following("engine", *publisher)});
+  Start({RegistrationFor("engine", *publisher)});
   const std::pair<std::string, std::string> cases[] = {
       {"{", "body: not JSON"},
       {R"({"tokens": [1], "salt": "a"})", "unknown member: salt"},
@@ -266,7 +266,7 @@ TEST_F(RouterServiceTest, BadQueriesGetOneClearError) {
   EXPECT_NE(Client().Get("/metrics")->body.find("kvcast_bad_queries_total 3"), std::string::npos);
 }
 
-TEST_F(RouterServiceTest, ARouteWithoutAWorkerIsRefusedAndNotAnswered) {
+TEST_F(RouterServiceTest, ARouteWithoutAWorkerCountsAsABadQuery) {
   Start({});
   const auto reply = Client().Post("/v1/route", R"({"tokens": [1]})", "application/json");
   ASSERT_TRUE(reply);
@@ -278,7 +278,7 @@ TEST_F(RouterServiceTest, ARouteWithoutAWorkerIsRefusedAndNotAnswered) {
 
 TEST_F(RouterServiceTest, HealthCountsSyncedSources) {
   const auto publisher = StartPublisher();
-  Start({Following("engine", *publisher)});
+  Start({RegistrationFor("engine", *publisher)});
   ASSERT_TRUE(publisher->Publish(Batch(StoreFull(ChainOf(Prompt(16)), 0))).ok());
   AskUntil({{"tokens", Prompt(65)}},
            [](const Json& answer) { return answer.at(0).at("state") == "synced"; });
@@ -290,7 +290,7 @@ TEST_F(RouterServiceTest, HealthCountsSyncedSources) {
 
 TEST_F(RouterServiceTest, AFailedStartNamesTheCause) {
   const auto publisher = StartPublisher();
-  const WorkerRegistration source = Following("engine", *publisher);
+  const WorkerRegistration source = RegistrationFor("engine", *publisher);
   Start({source});
   RouterOptions taken;
   taken.http.port = service->http_port();
@@ -410,10 +410,10 @@ TEST_F(RouterServiceTest, ListensBeyondLoopbackOnlyIfAllowed) {
               std::string("relay: ") + relay +
                   " is not loopback; set curve_key and curve_clients (CURVE)");
   }
-  RouterOptions told;
-  told.http.address = "0.0.0.0";
-  told.allow_remote = true;
-  EXPECT_TRUE(RouterService::Start(told).ok());
+  RouterOptions remote_allowed;
+  remote_allowed.http.address = "0.0.0.0";
+  remote_allowed.allow_remote = true;
+  EXPECT_TRUE(RouterService::Start(remote_allowed).ok());
   RouterOptions local;
   local.relay.endpoint = "tcp://127.0.0.1:0";
   EXPECT_TRUE(RouterService::Start(local).ok());
@@ -498,7 +498,7 @@ TEST(OpenApi, NamesEveryRoute) {
 
 TEST_F(RouterServiceTest, StopMayBeCalledTwice) {
   const auto publisher = StartPublisher();
-  Start({Following("engine", *publisher)});
+  Start({RegistrationFor("engine", *publisher)});
   service->Stop();
   service->Stop();
   EXPECT_FALSE(Client().Get("/healthz"));
@@ -510,7 +510,7 @@ TEST_F(RouterServiceTest, ObserverSeesEachBatchWithItsWorker) {
   std::mutex mutex;
   std::map<std::string, std::vector<uint64_t>> seen;
   RouterOptions options;
-  options.sources = {Following("a", *a), Following("b", *b)};
+  options.sources = {RegistrationFor("a", *a), RegistrationFor("b", *b)};
   options.on_applied = [&](const FleetWorker& worker, const AppliedBatch& applied) {
     const std::lock_guard<std::mutex> lock(mutex);
     if (!applied.batch.events.empty()) seen[worker.config.worker.name].push_back(applied.seq.value);
@@ -541,12 +541,13 @@ TEST_F(RouterServiceTest, ObserverSeesEachBatchWithItsWorker) {
   EXPECT_EQ(workers[1].name, "b");
 }
 
-// Routes a prompt of which the worker holds 96 tokens, and reports the admission of the request.
+// Routes a prompt, and reports the admission of the request. The worker holds 96 tokens of the
+// prompt.
 struct FeedbackTest : RouterServiceTest {
   void Follow(RoutingPolicy policy) {
     publisher = StartPublisher();
     RouterOptions options;
-    options.sources = {Following("a", *publisher)};
+    options.sources = {RegistrationFor("a", *publisher)};
     options.routing.policy = policy;
     service = RouterService::Start(options).value();
     ASSERT_TRUE(publisher->Publish(Batch(StoreFull(ChainOf(Prompt(96)), 0))).ok());

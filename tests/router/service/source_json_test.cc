@@ -30,7 +30,7 @@ constexpr char kAll[] = R"({
   "lora_paths": {"chat": "/adapters/chat", "sql": "/adapters/sql"},
   "zero_parent_is_root": true, "repeats_are_refreshes": true})";
 
-TEST(SourceJson, EveryMemberSurvivesTheRoundTrip) {
+TEST(SourceJson, EveryMemberIsWrittenAsItWasRead) {
   const Json json = Json::parse(kAll);
   const auto source = SourceFromJson(json);
   ASSERT_TRUE(source.ok()) << source.status().ToString();
@@ -48,7 +48,7 @@ TEST(SourceJson, EveryMemberSurvivesTheRoundTrip) {
   EXPECT_EQ(source->lora_paths.at("sql"), "/adapters/sql");
 }
 
-TEST(SourceJson, ALogHasTheStreamOfOneWorker) {
+TEST(SourceJson, ANatsEndpointAllowsNoMembersOfASocket) {
   const Json log = {{"name", "w"}, {"endpoint", "nats:org/model/w"}};
   EXPECT_TRUE(SourceFromJson(log).ok());
   for (const Json& more :
@@ -163,9 +163,9 @@ TEST(SourceJson, AnOffloadRuleNamesTheEnginesScheduler) {
     EXPECT_EQ(source->worker.offload_rule, rule);
     EXPECT_EQ(SourceToJson(*source).value("offload_rule", ""), name);
   }
-  const auto silent = SourceFromJson({{"name", "w"}, {"endpoint", "tcp://h:1"}});
-  EXPECT_EQ(silent->worker.offload_rule, std::nullopt);
-  EXPECT_FALSE(SourceToJson(*silent).contains("offload_rule"));
+  const auto without_rule = SourceFromJson({{"name", "w"}, {"endpoint", "tcp://h:1"}});
+  EXPECT_EQ(without_rule->worker.offload_rule, std::nullopt);
+  EXPECT_FALSE(SourceToJson(*without_rule).contains("offload_rule"));
   const Json wrong = {{"name", "w"}, {"endpoint", "tcp://h:1"}, {"offload_rule", "lazy"}};
   EXPECT_NE(SourceFromJson(wrong).status().ToString().find("offload_scheduler"), std::string::npos);
 }

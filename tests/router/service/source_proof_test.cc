@@ -76,7 +76,8 @@ TEST_F(SourceProofTest, AClearWithoutAMediumMayHaveClearedHostMemory) {
     EXPECT_EQ(sources[0]->OnBatch(clear, Seq(1)), BatchResult::kApplied);
     EXPECT_TRUE(Ask(9).exact);
     EXPECT_EQ(Ask(9).match.with_cpu_tokens, 8);
-    EXPECT_EQ(Ask(9).exact_with_cpu, dialect == Dialect::kKvcast1) << "which writes the medium";
+    EXPECT_EQ(Ask(9).exact_with_cpu, dialect == Dialect::kKvcast1)
+        << "only kKvcast1 writes the medium of a clear";
     std::vector<uint8_t> host;
     const auto clear_host = Batch(AllBlocksCleared{.medium = kMediumCpu});
     EXPECT_TRUE(EncodeBatch(clear_host, Dialect::kKvcast1, host).ok());

@@ -233,7 +233,7 @@ struct SecureRelay : ::testing::Test {
     EXPECT_TRUE(socket.Connect(relay->endpoint()).ok());
     return socket;
   }
-  bool Hears(stream::Socket& socket) {
+  bool Receives(stream::Socket& socket) {
     return socket.Receive(message) == stream::RecvResult::kMessage;
   }
 
@@ -249,25 +249,25 @@ TEST_F(SecureRelay, AdmitsTheClientsOfTheList) {
   std::vector<stream::Socket> plain;
   for (int i = 0; i < 20; ++i) plain.push_back(Subscribe(std::nullopt));
   stream::Socket stranger = Subscribe(CurveClient{NewKeys(), server.key()});
-  stream::Socket misled = Subscribe(CurveClient{client, NewKeys().public_key});
+  stream::Socket wrong_server = Subscribe(CurveClient{client, NewKeys().public_key});
   EXPECT_TRUE(PostUntil([&] {
     const RefusedConnections refused = relay->counters().refused;
     return refused.no_key + refused.broken > 0 && refused.not_allowed > 0 &&
-           refused.wrong_server_key > 0 && Hears(valid);
+           refused.wrong_server_key > 0 && Receives(valid);
   }));
-  for (stream::Socket* refused : {&stranger, &misled}) EXPECT_FALSE(Hears(*refused));
-  for (stream::Socket& each : plain) EXPECT_FALSE(Hears(each));
+  for (stream::Socket* refused : {&stranger, &wrong_server}) EXPECT_FALSE(Receives(*refused));
+  for (stream::Socket& each : plain) EXPECT_FALSE(Receives(each));
 }
 
 TEST_F(SecureRelay, CutsOffAClientThatWasRevoked) {
   stream::Socket valid = Subscribe(CurveClient{client, server.key()});
-  EXPECT_TRUE(PostUntil([&] { return Hears(valid); }));
+  EXPECT_TRUE(PostUntil([&] { return Receives(valid); }));
   server.SetList("");
   EXPECT_TRUE(PostUntil([&] { return relay->counters().refused.not_allowed > 0; }));
-  while (Hears(valid)) continue;
+  while (Receives(valid)) continue;
   const uint64_t messages = relay->counters().messages;
   EXPECT_TRUE(PostUntil([&] { return relay->counters().messages > messages + 100; }));
-  EXPECT_FALSE(Hears(valid));
+  EXPECT_FALSE(Receives(valid));
 }
 
 }  // namespace

@@ -155,7 +155,7 @@ TEST(TrtllmEvents, IdsMayBeAnyNumber) {
   EXPECT_EQ(worker.counters().restarts, 1u);
 }
 
-TEST(TrtllmEvents, ABadEventMayHaveBeenARemove) {
+TEST(TrtllmEvents, ABadEventDropsAllBlocksBecauseItMayBeARemove) {
   TrtllmWorker worker;
   worker.Take(EventOf(0, StoredOf(nullptr, {BlockOf(1, Tokens(1, 4))})));
   worker.Take(EventOf(1, {{"type", "removed"}}));
@@ -193,7 +193,7 @@ TEST(TrtllmEvents, OtherRanksAreLeftOut) {
   EXPECT_EQ(worker.residencies(), 0u);
 }
 
-// A document of 16 MiB of empty texts would take 480 MiB.
+// Without this bound, a document with 16 MiB of empty texts takes 480 MiB of memory.
 TEST(TrtllmEvents, ValuesAreBoundedByTheBytes) {
   const auto listed = [](const std::string& element, size_t count) {
     std::string text = "[" + element;

@@ -155,7 +155,7 @@ TEST(SocketNames, MonitorsHaveRandomNames) {
     const std::string name = "inproc://kvcast-monitor-" + std::to_string(i);
     ASSERT_EQ(zmq_connect(squatters.back().get(), name.c_str()), 0);
   }
-  std::string before;
+  std::string previous;
   for (int i = 0; i < 8; ++i) {
     Socket server = Socket::Create(context, ZMQ_PUB).value();
     Result<Socket> monitor = server.Monitor(ZMQ_EVENT_LISTENING);
@@ -164,10 +164,10 @@ TEST(SocketNames, MonitorsHaveRandomNames) {
     EXPECT_TRUE(ReceiveMonitorEvent(*monitor).has_value());
     const std::string name = NewMonitorEndpoint();
     EXPECT_EQ(name.size(), std::string("inproc://kvcast-monitor-").size() + 32) << name;
-    size_t equal = 0;  // digits at the places of the digits before
-    for (size_t k = 0; k < name.size(); ++k) equal += k < before.size() && name[k] == before[k];
-    EXPECT_LT(equal, name.size() - 16) << before << " " << name;
-    before = name;
+    size_t equal = 0;  // digits that equal the digits of the previous name
+    for (size_t k = 0; k < name.size(); ++k) equal += k < previous.size() && name[k] == previous[k];
+    EXPECT_LT(equal, name.size() - 16) << previous << " " << name;
+    previous = name;
     server.Close();
   }
 }

@@ -208,17 +208,17 @@ TEST(Curve, EachRequestNeedsItsRole) {
   const auto snapshot =
       residency::EncodeRequest({.verb = residency::Verb::kSnapshot, .argument = UINT64_MAX});
   const auto replay = residency::EncodeRequest({.verb = residency::Verb::kReplay});
-  Requester of_replays(*publisher, replays, server.key());
-  EXPECT_EQ(of_replays.Ask(EncodeSeq(0)).batches, 3);
-  EXPECT_EQ(of_replays.Ask(replay).batches, 3);
-  EXPECT_TRUE(of_replays.Ask(status).status);
-  EXPECT_FALSE(of_replays.Ask(snapshot).status);
+  Requester replay_requester(*publisher, replays, server.key());
+  EXPECT_EQ(replay_requester.Ask(EncodeSeq(0)).batches, 3);
+  EXPECT_EQ(replay_requester.Ask(replay).batches, 3);
+  EXPECT_TRUE(replay_requester.Ask(status).status);
+  EXPECT_FALSE(replay_requester.Ask(snapshot).status);
   EXPECT_EQ(publisher->counters().replay_denied, 1u);
-  Requester of_snapshots(*publisher, snapshots, server.key());
-  EXPECT_EQ(of_snapshots.Ask(EncodeSeq(0)).batches, 0);
-  EXPECT_EQ(of_snapshots.Ask(replay).batches, 0);
-  EXPECT_TRUE(of_snapshots.Ask(status).status);
-  EXPECT_TRUE(of_snapshots.Ask(snapshot).status);
+  Requester snapshot_requester(*publisher, snapshots, server.key());
+  EXPECT_EQ(snapshot_requester.Ask(EncodeSeq(0)).batches, 0);
+  EXPECT_EQ(snapshot_requester.Ask(replay).batches, 0);
+  EXPECT_TRUE(snapshot_requester.Ask(status).status);
+  EXPECT_TRUE(snapshot_requester.Ask(snapshot).status);
   EXPECT_EQ(publisher->counters().replay_denied, 3u);
 }
 

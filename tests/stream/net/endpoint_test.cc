@@ -45,10 +45,10 @@ TEST(NodeEndpoint, OnlyTheWildcardWithPortZeroGetsAHost) {
   }
   EXPECT_EQ(NodeEndpoint("tcp://*:0", "10.1.2.3").value(), "tcp://10.1.2.3:0");
   EXPECT_EQ(NodeEndpoint("tcp://*:0", "fe80::1").value(), "tcp://[fe80::1]:0");
-  const std::string found = NodeEndpoint("tcp://*:0").value();
-  EXPECT_TRUE(found.starts_with("tcp://") && found.ends_with(":0")) << found;
-  EXPECT_EQ(found.find('*'), std::string::npos);
-  EXPECT_EQ(found.find("0.0.0.0"), std::string::npos);
+  const std::string resolved = NodeEndpoint("tcp://*:0").value();
+  EXPECT_TRUE(resolved.starts_with("tcp://") && resolved.ends_with(":0")) << resolved;
+  EXPECT_EQ(resolved.find('*'), std::string::npos);
+  EXPECT_EQ(resolved.find("0.0.0.0"), std::string::npos);
   for (const char* wildcard : {"0.0.0.0", "::", "*"}) {
     EXPECT_FALSE(NodeEndpoint("tcp://*:0", wildcard).ok()) << wildcard;
   }

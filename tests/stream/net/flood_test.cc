@@ -157,9 +157,9 @@ TEST(LiveSocket, HasASmallReceiveBuffer) {
   socklen_t length = sizeof(size);
   const auto descriptor = static_cast<int>(connected->value);
   ASSERT_EQ(getsockopt(descriptor, SOL_SOCKET, SO_RCVBUF, &size, &length), 0);
-  int most = 0;
-  std::ifstream("/proc/sys/net/core/rmem_max") >> most;
-  EXPECT_EQ(size, 2 * std::min(256 << 10, most));
+  int max_size = 0;
+  std::ifstream("/proc/sys/net/core/rmem_max") >> max_size;
+  EXPECT_EQ(size, 2 * std::min(256 << 10, max_size));
 }
 
 // An address at which no publisher listens must not cost a packet every 100 ms.
@@ -183,7 +183,8 @@ MonitorEvent Accepted(const Connection& connection, const Listener& listener) {
   return {ZMQ_EVENT_ACCEPTED, static_cast<uint32_t>(connection.own.get()), listener.endpoint()};
 }
 
-// A connection with too many bytes is ended. The same check has read the other connections.
+// Waits until the limit has ended a connection with too many bytes. The same check has read the
+// other connections.
 void EndAnother(ReceiveLimit& limit) {
   const uint64_t ended = limit.ended();
   Connection hostile;
@@ -244,14 +245,14 @@ struct Followed {
   std::unique_ptr<Subscriber> subscriber = Subscriber::Create({}).value();
 };
 
-constexpr int kMostTopics = 10'000'000;
+constexpr int kMaxTopics = 10'000'000;
 
 // Subscribes to new topics until the server ends the connection. Returns the number of topics.
 int SubscribeWithoutEnd(ZmtpPeer& peer) {
-  for (int i = 0; i < kMostTopics; ++i) {
+  for (int i = 0; i < kMaxTopics; ++i) {
     if (!peer.Subscribe("a topic that nothing has " + std::to_string(i)).ok()) return i;
   }
-  return kMostTopics;
+  return kMaxTopics;
 }
 
 // Row S4 of tests/RELIABILITY.md: a peer that subscribes without end.
@@ -268,7 +269,7 @@ TEST(Flood, ASubscriberWithTooManySubscriptionsIsDisconnected) {
       followed.sink.WaitFor(followed.publisher->next_seq().value);
     }
   });
-  EXPECT_LT(SubscribeWithoutEnd(*peer), kMostTopics);
+  EXPECT_LT(SubscribeWithoutEnd(*peer), kMaxTopics);
   done = true;
   publishing.join();
   EXPECT_EQ(followed.publisher->counters().flooding_peers, 1u);

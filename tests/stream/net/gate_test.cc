@@ -13,7 +13,7 @@
 namespace kvcast::stream {
 namespace {
 
-// A PUB socket that its owner only uses after a wake.
+// A PUB socket. Its owner uses it only after a wake.
 class GuardedPub {
  public:
   explicit GuardedPub(const TestServer& server) {
@@ -28,12 +28,12 @@ class GuardedPub {
 
   // True: the gate woke the owner after the last call of HandleWake.
   bool WaitForWake() {
-    const int before = handled_at_;
+    const int before = handled_wakes_;
     return Eventually([&] { return wakes_ > before; });
   }
   void HandleWake() {
     guard_->HandleWake(socket_);
-    handled_at_ = wakes_;
+    handled_wakes_ = wakes_;
   }
   // Handles wakes until the gate makes no more wakes. The gate may be in a call of `wake` during
   // HandleWake, so the function waits for the next passes of the gate.
@@ -53,7 +53,7 @@ class GuardedPub {
   std::unique_ptr<Guard> guard_;
   Socket socket_ = Socket::Create(context_, ZMQ_PUB).value();
   std::atomic<int> wakes_{0};
-  int handled_at_ = 0;
+  int handled_wakes_ = 0;
 };
 
 // libzmq accepts and ends a connection of a socket in calls on this socket. An owner without a

@@ -1,5 +1,5 @@
-// With a libzmq that has known vulnerabilities, no socket is created. In this program, libzmq's own
-// version is hidden by a function that reports an old one.
+// With a libzmq that has known vulnerabilities, no socket is created. This program replaces
+// zmq_version by a function that reports an old version.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <zmq.h>

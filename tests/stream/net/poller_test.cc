@@ -23,11 +23,11 @@ struct Pair {
     EXPECT_TRUE(near.Bind("tcp://127.0.0.1:0").ok());
     EXPECT_TRUE(far.Connect(near.last_endpoint()).ok());
   }
-  void Say(uint8_t word) { EXPECT_EQ(far.Send({&word, 1}, /*more=*/false), SendResult::kSent); }
-  size_t Hear() {
-    size_t heard = 0;
-    for (Multipart message; near.Receive(message) == RecvResult::kMessage;) ++heard;
-    return heard;
+  void Send(uint8_t byte) { EXPECT_EQ(far.Send({&byte, 1}, /*more=*/false), SendResult::kSent); }
+  size_t ReceiveAll() {
+    size_t received = 0;
+    for (Multipart message; near.Receive(message) == RecvResult::kMessage;) ++received;
+    return received;
   }
 
   Socket near;
@@ -41,25 +41,25 @@ class PollerTest : public ::testing::Test {
 };
 
 TEST_F(PollerTest, OnlyTheFlagOfAReadySocketIsSet) {
-  Pair talks(context_);
+  Pair active(context_);
   Pair silent(context_);
-  std::atomic<bool> talks_ready{false};
+  std::atomic<bool> active_ready{false};
   std::atomic<bool> silent_ready{false};
-  const auto first = poller_->Add(talks.near, &talks_ready).value();
+  const auto first = poller_->Add(active.near, &active_ready).value();
   const auto second = poller_->Add(silent.near, &silent_ready).value();
   // Each socket must first process the events of its own connection.
-  for (size_t words = 0; words < 100;) {
-    talks.Say(1);
-    for (size_t heard = 0; heard == 0; words += heard) {
-      while (!talks_ready) poller_->Wait(-1);
-      talks_ready = false;
-      heard = talks.Hear();
-      silent.Hear();
+  for (size_t messages = 0; messages < 100;) {
+    active.Send(1);
+    for (size_t received = 0; received == 0; messages += received) {
+      while (!active_ready) poller_->Wait(-1);
+      active_ready = false;
+      received = active.ReceiveAll();
+      silent.ReceiveAll();
     }
   }
   silent_ready = false;
   poller_->Wait(0);
-  EXPECT_FALSE(talks_ready);
+  EXPECT_FALSE(active_ready);
   EXPECT_FALSE(silent_ready);
 }
 
@@ -89,7 +89,7 @@ TEST_F(PollerTest, AnEndedWatchSetsNoFlag) {
   watch = Poller::Watch();
   poller_->Wait(0);
   EXPECT_FALSE(ready);
-  const Poller::Watch anew = poller_->Add(waker->descriptor(), &ready).value();
+  const Poller::Watch second_watch = poller_->Add(waker->descriptor(), &ready).value();
   poller_->Wait(0);
   EXPECT_TRUE(ready);
 }

@@ -18,7 +18,7 @@ namespace {
 struct RelayCoreTest : ::testing::Test, RelayOutput {
   bool BeginEpoch() override {
     log.emplace_back("epoch");
-    return opens;
+    return begin_succeeds;
   }
   void PublishPayload(std::span<const uint8_t> payload, std::optional<double> ts) override {
     std::string text = payload.empty() ? "lost" : std::string(payload.begin(), payload.end());
@@ -31,22 +31,22 @@ struct RelayCoreTest : ::testing::Test, RelayOutput {
     const Bytes payload = TestPayload(seq, 0);
     core.Apply(Seq(seq), payload);
   }
-  Texts Take() { return std::exchange(log, {}); }
+  Texts TakeLog() { return std::exchange(log, {}); }
 
-  bool opens = true;
+  bool begin_succeeds = true;
   Texts log;
   RelayCore core{*this};
 };
 
 TEST_F(RelayCoreTest, BatchesAreSilentUntilTheStateIsKnown) {
   Apply(0);
-  EXPECT_EQ(Take(), (Texts{"0.0", "silent"}));
+  EXPECT_EQ(TakeLog(), (Texts{"0.0", "silent"}));
   core.NoteState(SourceState::kSynced);
-  EXPECT_EQ(Take(), Texts{"speaks"});
+  EXPECT_EQ(TakeLog(), Texts{"speaks"});
   Apply(1);
-  EXPECT_EQ(Take(), (Texts{"0.1", "speaks"}));
+  EXPECT_EQ(TakeLog(), (Texts{"0.1", "speaks"}));
   core.NoteState(SourceState::kStale);
-  EXPECT_EQ(Take(), Texts{"silent"});
+  EXPECT_EQ(TakeLog(), Texts{"silent"});
 }
 
 TEST_F(RelayCoreTest, ABatchKeepsItsTime) {
@@ -55,20 +55,20 @@ TEST_F(RelayCoreTest, ABatchKeepsItsTime) {
   Bytes payload;
   ASSERT_TRUE(EncodeBatch(batch, Dialect::kVllm12, payload).ok());
   core.Apply(Seq(0), payload);
-  EXPECT_EQ(Take(), (Texts{"batch of 17", "silent"}));
+  EXPECT_EQ(TakeLog(), (Texts{"batch of 17", "silent"}));
 }
 
 TEST_F(RelayCoreTest, AFirstBatchThatIsNotNumberZeroFollowsALostBatch) {
   Apply(5);
-  EXPECT_EQ(Take(), (Texts{"lost", "0.5", "silent"}));
+  EXPECT_EQ(TakeLog(), (Texts{"lost", "0.5", "silent"}));
   EXPECT_EQ(core.counters().incomplete, 1u);
 }
 
 TEST_F(RelayCoreTest, ARestartBeginsACompleteEpoch) {
   Apply(0);
-  Take();
+  TakeLog();
   core.Reset(ResetReason::kRestart);
-  EXPECT_EQ(Take(), Texts{"epoch"});
+  EXPECT_EQ(TakeLog(), Texts{"epoch"});
   EXPECT_EQ(core.counters().epochs, 2u);
   EXPECT_EQ(core.counters().incomplete, 0u);
 }
@@ -76,9 +76,9 @@ TEST_F(RelayCoreTest, ARestartBeginsACompleteEpoch) {
 TEST_F(RelayCoreTest, LostBatchesBeginAnEpochThatLacksBatches) {
   for (const ResetReason reason : {ResetReason::kLostBatches, ResetReason::kDoubt}) {
     Apply(0);
-    Take();
+    TakeLog();
     core.Reset(reason);
-    EXPECT_EQ(Take(), (Texts{"epoch", "lost"}));
+    EXPECT_EQ(TakeLog(), (Texts{"epoch", "lost"}));
   }
 }
 
@@ -87,30 +87,30 @@ TEST_F(RelayCoreTest, LostBatchesBeginAnEpochThatLacksBatches) {
 TEST_F(RelayCoreTest, ARestartAfterLostBatchesBeginsACompleteEpoch) {
   Apply(0);
   core.Reset(ResetReason::kLostBatches);
-  Take();
+  TakeLog();
   core.Reset(ResetReason::kRestart);
   Apply(0);
-  EXPECT_EQ(Take(), (Texts{"epoch", "0.0", "silent"}));
+  EXPECT_EQ(TakeLog(), (Texts{"epoch", "0.0", "silent"}));
 }
 
 TEST_F(RelayCoreTest, AnEmptyEpochIsNotBegunAgain) {
   core.Reset(ResetReason::kRestart);
-  EXPECT_EQ(Take(), Texts{});
+  EXPECT_EQ(TakeLog(), Texts{});
   core.NoteState(SourceState::kCleared);
-  EXPECT_EQ(Take(), (Texts{"lost", "speaks"}));
+  EXPECT_EQ(TakeLog(), (Texts{"lost", "speaks"}));
   core.NoteState(SourceState::kCleared);
-  EXPECT_EQ(Take(), Texts{"speaks"});
+  EXPECT_EQ(TakeLog(), Texts{"speaks"});
 }
 
 TEST_F(RelayCoreTest, WithoutAPublisherNothingIsPublished) {
   Apply(0);
-  opens = false;
+  begin_succeeds = false;
   core.Reset(ResetReason::kLostBatches);
-  Take();
+  TakeLog();
   Apply(0);
   core.NoteState(SourceState::kCleared);
   core.Reset(ResetReason::kRestart);
-  EXPECT_EQ(Take(), Texts{});
+  EXPECT_EQ(TakeLog(), Texts{});
   EXPECT_EQ(core.counters().epochs, 1u);
 }
 

@@ -18,7 +18,7 @@ namespace kvcast::stream {
 namespace {
 
 constexpr WorkerId kDirect{1};
-constexpr WorkerId kBehind{2};
+constexpr WorkerId kThroughRelay{2};
 
 // A publisher without KVX1, as vLLM's.
 PublisherConfig PlainConfig() {
@@ -68,19 +68,21 @@ struct StreamRelayTest : ::testing::Test {
     FollowRelay();
   }
   void FollowRelay() {
-    const SourceConfig behind = {kBehind, relay->endpoint(), relay->replay_endpoint(), ""};
+    const SourceConfig behind = {kThroughRelay, relay->endpoint(), relay->replay_endpoint(), ""};
     ASSERT_TRUE(AddSource(*subscriber, relay_sink, behind).ok());
   }
   void Start(const Publisher& publisher) {
     Start({WorkerId(0), publisher.endpoint(), publisher.replay_endpoint(), ""});
   }
-  bool Await(SourceState state) const { return AwaitOf(kDirect, state) && AwaitOf(kBehind, state); }
+  bool Await(SourceState state) const {
+    return AwaitOf(kDirect, state) && AwaitOf(kThroughRelay, state);
+  }
   bool AwaitOf(WorkerId worker, SourceState state) const {
     return Eventually([&] { return subscriber->status(worker).state == state; });
   }
   // The deliveries without the number of the worker and without the reason of a reset. To
   // subscribers of the relay, each reset may be a restart.
-  static Texts Of(const RecordingSink& sink) {
+  static Texts DeliveriesOf(const RecordingSink& sink) {
     Texts texts;
     for (const std::string& text : sink.deliveries()) {
       const bool is_reset = text.find("reset") != std::string::npos;
@@ -89,10 +91,12 @@ struct StreamRelayTest : ::testing::Test {
     return texts;
   }
   // Waits until both subscribers have these deliveries.
-  void Expect(const Texts& texts) const {
-    EXPECT_TRUE(Eventually([&] { return Of(direct_sink) == texts && Of(relay_sink) == texts; }))
-        << ::testing::PrintToString(Of(direct_sink)) << "\n"
-        << ::testing::PrintToString(Of(relay_sink));
+  void ExpectDeliveries(const Texts& texts) const {
+    EXPECT_TRUE(Eventually([&] {
+      return DeliveriesOf(direct_sink) == texts && DeliveriesOf(relay_sink) == texts;
+    })) << ::testing::PrintToString(DeliveriesOf(direct_sink))
+        << "\n"
+        << ::testing::PrintToString(DeliveriesOf(relay_sink));
   }
 
   RecordingSink direct_sink;
@@ -105,14 +109,14 @@ TEST_F(StreamRelayTest, TheBatchesDoNotChange) {
   const auto publisher = MakePublisher(PlainConfig());
   Start(*publisher);
   PublishUpTo(*publisher, 20);
-  Expect(Batches(0, 20));
+  ExpectDeliveries(Batches(0, 20));
   EXPECT_TRUE(Await(SourceState::kSynced));
   EXPECT_EQ(relay->counters().batches, 20u);
   EXPECT_EQ(relay->counters().epochs, 1u);
   EXPECT_EQ(relay->counters().incomplete, 0u);
 }
 
-TEST_F(StreamRelayTest, ALateSubscriberGetsBatchesThatTheSourceHasNot) {
+TEST_F(StreamRelayTest, ALateSubscriberGetsBatchesThatTheSourceNoLongerHas) {
   PublisherConfig config = PlainConfig();
   config.ring_batches = 2;
   const auto publisher = MakePublisher(config);
@@ -120,14 +124,14 @@ TEST_F(StreamRelayTest, ALateSubscriberGetsBatchesThatTheSourceHasNot) {
   ASSERT_TRUE(Await(SourceState::kSynced));
   for (uint64_t end = 1; end <= 10; ++end) {
     PublishUpTo(*publisher, end);
-    Expect(Batches(0, end));
+    ExpectDeliveries(Batches(0, end));
   }
   RecordingSink late;
-  subscriber->Remove(kBehind);
+  subscriber->Remove(kThroughRelay);
   ASSERT_TRUE(
       AddSource(*subscriber, late, {WorkerId(3), relay->endpoint(), relay->replay_endpoint(), ""})
           .ok());
-  EXPECT_TRUE(Eventually([&] { return Of(late) == Batches(0, 10); }));
+  EXPECT_TRUE(Eventually([&] { return DeliveriesOf(late) == Batches(0, 10); }));
 }
 
 TEST_F(StreamRelayTest, ARestartOfTheSourceIsARestartOfTheRelay) {
@@ -135,14 +139,14 @@ TEST_F(StreamRelayTest, ARestartOfTheSourceIsARestartOfTheRelay) {
   const PublisherConfig again = ConfigAt(*publisher);
   Start(*publisher);
   PublishUpTo(*publisher, 5);
-  Expect(Batches(0, 5));
+  ExpectDeliveries(Batches(0, 5));
   publisher.reset();
   publisher = PublisherAt(again);
   PublishUpTo(*publisher, 3, 1);
   Texts texts = Batches(0, 5);
   texts.emplace_back("reset");
   for (const std::string& text : Batches(0, 3, 1)) texts.push_back(text);
-  Expect(texts);
+  ExpectDeliveries(texts);
   EXPECT_TRUE(Await(SourceState::kSynced));
   EXPECT_EQ(relay->counters().epochs, 2u);
   EXPECT_EQ(relay->counters().incomplete, 0u);
@@ -154,10 +158,10 @@ TEST_F(StreamRelayTest, ARelayThatStartsLateIsNotComplete) {
   const auto publisher = MakePublisher(config);
   PublishUpTo(*publisher, 10);
   Start(*publisher);
-  Expect(Batches(7, 10));
+  ExpectDeliveries(Batches(7, 10));
   EXPECT_TRUE(Await(SourceState::kCleared));
   PublishUpTo(*publisher, 12);
-  Expect(Batches(7, 12));
+  ExpectDeliveries(Batches(7, 12));
   EXPECT_TRUE(Await(SourceState::kCleared));
   EXPECT_EQ(relay->counters().incomplete, 1u);
 }
@@ -175,7 +179,7 @@ TEST_F(StreamRelayTest, ARelayWithoutReplaysIsNotComplete) {
   Start({WorkerId(0), publisher->endpoint(), "", ""});
   ASSERT_TRUE(Eventually([&] {
     PublishUpTo(*publisher, publisher->next_seq().value + 1);
-    return !Of(relay_sink).empty();
+    return !DeliveriesOf(relay_sink).empty();
   }));
   EXPECT_TRUE(Await(SourceState::kCleared));
   EXPECT_EQ(relay->counters().incomplete, 1u);
@@ -186,13 +190,13 @@ TEST_F(StreamRelayTest, LostBatchesAreLostForSubscribers) {
   Start(publisher.source());
   ASSERT_TRUE(Await(SourceState::kSynced));
   publisher.Send();
-  Expect(Batches(0, 1));
+  ExpectDeliveries(Batches(0, 1));
   for (int i = 0; i < 5; ++i) publisher.Lose();
   publisher.Send();  // the ring has the last two batches
   Texts texts = Batches(0, 1);
   texts.emplace_back("reset");
   for (const std::string& text : Batches(5, 7)) texts.push_back(text);
-  Expect(texts);
+  ExpectDeliveries(texts);
   EXPECT_TRUE(Await(SourceState::kCleared));
 }
 
@@ -202,9 +206,9 @@ TEST_F(StreamRelayTest, NothingIsKnownBeforeTheSourceAnswers) {
   publisher.reset();
   Start({WorkerId(0), again.endpoint, again.replay_endpoint, ""});
   // The subscriber asks the relay several times.
-  EXPECT_TRUE(Eventually([&] { return subscriber->status(kBehind).replay_timeouts >= 3; }));
-  EXPECT_NE(subscriber->status(kBehind).state, SourceState::kSynced);
-  EXPECT_EQ(subscriber->status(kBehind).weight, 0);
+  EXPECT_TRUE(Eventually([&] { return subscriber->status(kThroughRelay).replay_timeouts >= 3; }));
+  EXPECT_NE(subscriber->status(kThroughRelay).state, SourceState::kSynced);
+  EXPECT_EQ(subscriber->status(kThroughRelay).weight, 0);
   publisher = PublisherAt(again);
   EXPECT_TRUE(Await(SourceState::kSynced));
 }
@@ -213,7 +217,7 @@ TEST_F(StreamRelayTest, TheRelayOfADeadSourceIsStale) {
   auto publisher = MakePublisher(PlainConfig());
   Start(*publisher);
   PublishUpTo(*publisher, 5);
-  Expect(Batches(0, 5));
+  ExpectDeliveries(Batches(0, 5));
   ASSERT_TRUE(Await(SourceState::kSynced));
   publisher.reset();
   EXPECT_TRUE(Await(SourceState::kStale));
@@ -223,13 +227,13 @@ TEST(RelaySink, ItIsSilentUntilTheStateIsKnown) {
   const auto sink = RelaySink::Create(TestPublisherConfig()).value();
   RecordingSink recording;
   const auto subscriber = Subscriber::Create(QuickConfig()).value();
-  const SourceConfig source = {kBehind, sink->endpoint(), sink->replay_endpoint(), ""};
+  const SourceConfig source = {kThroughRelay, sink->endpoint(), sink->replay_endpoint(), ""};
   ASSERT_TRUE(AddSource(*subscriber, recording, source).ok());
-  EXPECT_TRUE(Eventually([&] { return subscriber->status(kBehind).replay_timeouts >= 3; }));
-  EXPECT_NE(subscriber->status(kBehind).state, SourceState::kSynced);
+  EXPECT_TRUE(Eventually([&] { return subscriber->status(kThroughRelay).replay_timeouts >= 3; }));
+  EXPECT_NE(subscriber->status(kThroughRelay).state, SourceState::kSynced);
   sink->NoteState(SourceState::kSynced);
   EXPECT_TRUE(
-      Eventually([&] { return subscriber->status(kBehind).state == SourceState::kSynced; }));
+      Eventually([&] { return subscriber->status(kThroughRelay).state == SourceState::kSynced; }));
 }
 
 TEST(RelaySink, ASourceThatLacksBatchesBeforeTheFirstIsNotComplete) {
@@ -252,13 +256,13 @@ TEST(RelaySink, EachEpochBindsTheEndpoint) {
   ASSERT_EQ(sink->counters().epochs, 2u);
   RecordingSink recording;
   const auto subscriber = Subscriber::Create(QuickConfig()).value();
-  const SourceConfig source = {kBehind, sink->endpoint(), sink->replay_endpoint(), ""};
+  const SourceConfig source = {kThroughRelay, sink->endpoint(), sink->replay_endpoint(), ""};
   ASSERT_TRUE(AddSource(*subscriber, recording, source).ok());
   EXPECT_TRUE(
-      Eventually([&] { return subscriber->status(kBehind).state == SourceState::kSynced; }));
+      Eventually([&] { return subscriber->status(kThroughRelay).state == SourceState::kSynced; }));
 }
 
-TEST(StreamRelay, AConfigThatIsNotARelayIsRefused) {
+TEST(StreamRelay, AConfigThatNoRelayCanUseIsRefused) {
   StreamRelayConfig config;
   config.source.endpoint = "tcp://127.0.0.1:9";
   config.publisher = TestPublisherConfig();

@@ -142,10 +142,10 @@ TEST(DnsTargets, DamagedMessagesAreErrors) {
         TargetsOf(Bytes(whole.begin(), whole.begin() + static_cast<long>(size)), ns_t_srv).ok());
   }
   size_t errors = 0;
-  for (size_t at = 0; at < whole.size(); ++at) {
+  for (size_t offset = 0; offset < whole.size(); ++offset) {
     for (int value = 0; value < 256; ++value) {
       Bytes damaged = whole;
-      damaged[at] = static_cast<uint8_t>(value);
+      damaged[offset] = static_cast<uint8_t>(value);
       errors += !TargetsOf(damaged, ns_t_srv).ok();
     }
   }
@@ -310,9 +310,9 @@ struct DnsClientTest : ::testing::Test {
   static std::vector<SourceTarget> Targets(const NameServer& server, const std::string& name) {
     std::vector<SourceTarget> targets;
     EXPECT_TRUE(Eventually([&] {
-      auto found = LookUp(server, name);
-      if (found.ok()) targets = std::move(found).value();
-      return found.ok();
+      auto result = LookUp(server, name);
+      if (result.ok()) targets = std::move(result).value();
+      return result.ok();
     }));
     return targets;
   }
@@ -355,20 +355,20 @@ TEST_F(DnsClientTest, AnAnswerOverTcpHasAtMost65535Bytes) {
   const NameServer server([&](const DnsQuery& query) {
     if (!query.over_tcp) return query.Answer(kTooLong, Addresses(1));
     Bytes answer = query.Answer(kFound, addresses);
-    const size_t rest = 65535 - answer.size() - 11;
-    const Bytes other = {0,
-                         0,
-                         ns_t_txt,
-                         0,
-                         ns_c_in,
-                         0,
-                         0,
-                         0,
-                         60,
-                         static_cast<uint8_t>(rest >> 8),
-                         static_cast<uint8_t>(rest)};
+    const size_t data_bytes = 65535 - answer.size() - 11;
+    const Bytes filler = {0,
+                          0,
+                          ns_t_txt,
+                          0,
+                          ns_c_in,
+                          0,
+                          0,
+                          0,
+                          60,
+                          static_cast<uint8_t>(data_bytes >> 8),
+                          static_cast<uint8_t>(data_bytes)};
     answer[11] = 1;
-    answer.insert(answer.end(), other.begin(), other.end());
+    answer.insert(answer.end(), filler.begin(), filler.end());
     answer.resize(65535);
     return answer;
   });
@@ -402,7 +402,7 @@ TEST_F(DnsClientTest, AnAnswerOverTcpThatCannotBeUsedIsAnError) {
 }
 
 // Many servers leave the records out of a truncated answer.
-TEST_F(DnsClientTest, ATruncatedAnswerWithoutRecordsInASearchDomain) {
+TEST_F(DnsClientTest, ATruncatedAnswerInASearchDomainIsRepeatedOverTcp) {
   const NameServer server([](const DnsQuery& query) {
     if (query.name != "engines.b.test") return query.Answer(kNoSuchName);
     return query.over_tcp ? query.Answer(kFound, {{10, 0, 0, 1}}) : query.Answer(kTooLong);
@@ -490,7 +490,7 @@ TEST_F(DnsClientTest, TheOrderOfTheSearchDomains) {
   EXPECT_THAT(known.LookUp("full."), ElementsAre("full"));
 }
 
-TEST_F(DnsClientTest, AnErrorInASearchDomain) {
+TEST_F(DnsClientTest, AnErrorInASearchDomainDoesNotEndTheLookup) {
   KnownNames known({{"first.a.test", kFails},
                     {"first.b.test", kFound},
                     {"empty.a.test", kFails},

@@ -73,7 +73,7 @@ TEST_F(EndpointSlicesTest, APodWithAnIpv4AddressHasNoOtherTarget) {
   EXPECT_THAT(Hosts(), ElementsAre("10.0.0.1", "fd00::2"));
 }
 
-TEST_F(EndpointSlicesTest, ThePortHasTheName) {
+TEST_F(EndpointSlicesTest, ATargetHasThePortWithTheConfiguredName) {
   json slice = Slice("a", {"10.0.0.1"});
   slice["ports"] = json::parse(R"([{"name": "http", "port": 8000},
                                    {"name": "kv-events", "port": 9, "protocol": "UDP"},

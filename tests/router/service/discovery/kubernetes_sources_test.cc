@@ -66,9 +66,9 @@ class FakeServer {
     const MutexLock lock(mutex_);
     return requests_.size();
   }
-  HttpGet request(size_t at) const {
+  HttpGet request(size_t index) const {
     const MutexLock lock(mutex_);
-    return requests_.at(at);
+    return requests_.at(index);
   }
 
  private:
@@ -264,7 +264,7 @@ TEST_F(KubernetesSourcesTest, AnExpiredVersionNeedsANewList) {
   ASSERT_TRUE(AwaitRequests(4));
   EXPECT_THAT(server.request(2).url, Not(HasSubstr("watch=")));
   EXPECT_THAT(server.request(3).url, HasSubstr("resourceVersion=20&"));
-  server.Answer(410, "");  // the answer to a watch may have the code too
+  server.Answer(410, "");  // the answer to a watch may have status 410 too
   server.Answer(200, SliceList("30", {Slice("c", {"127.0.0.3"})}));
   EXPECT_TRUE(AwaitNames({"e-127.0.0.3"}));
   EXPECT_THAT(lines.With({"source_watch_failed"}), IsEmpty());
@@ -318,7 +318,7 @@ TEST_F(KubernetesSourcesTest, EachRequestReadsTheToken) {
   EXPECT_EQ(server.request(before + 1).token, "second");
 }
 
-TEST_F(KubernetesSourcesTest, AFileOfTheAccountIsNeeded) {
+TEST_F(KubernetesSourcesTest, WithoutANamespaceTheFileOfTheAccountIsRead) {
   given.erase("namespace");
   Set({given});
   sources->Begin();

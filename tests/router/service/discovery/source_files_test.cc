@@ -169,7 +169,7 @@ TEST_F(SourceFilesTest, WithoutASourceTheRouterIsNotReady) {
   EXPECT_TRUE(Eventually([&] { return Get("/readyz")->status == 200; }));
 }
 
-// A pipe would block a reader until a writer comes.
+// An open of a pipe blocks until another process opens the pipe for writing.
 TEST_F(SourceFilesTest, OnlyRegularFilesOfABoundedSizeAreRead) {
   const std::string path = options.source_files[0];
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);

@@ -68,7 +68,7 @@ TEST(ResidencyBudget, WithoutABoundNoSourceIsDropped) {
   EXPECT_FALSE(none.Note(5));
 }
 
-// Random sources grow, pause and are dropped when the budget says so.
+// Random sources grow and pause. A source is dropped when Note returns true.
 TEST(ResidencyBudget, TheSumStaysBelowTwiceTheBoundAndOneBatchOfEachSource) {
   constexpr uint64_t kBound = 1000;
   constexpr uint64_t kBatch = 10;

@@ -58,7 +58,7 @@ std::vector<uint8_t> BatchOfOneArray(const std::string& tag, uint8_t argument) {
   return payload;
 }
 
-TEST_F(SourceTest, AppliesWhatItDecodes) {
+TEST_F(SourceTest, AppliesDecodedEvents) {
   Send(Batch(StoreFull(Hashes(1, 4), 0)));
   EXPECT_EQ(Reusable(), 64);
   EXPECT_EQ(source->counters().decode.decoded, 1u);
@@ -149,7 +149,7 @@ TEST_F(SourceTest, AnUndecodableBatchForgetsAllBlocks) {
   EXPECT_EQ(source->counters().undecodable_batches, 1u);
 }
 
-TEST_F(SourceTest, BrokenEventDegradesAndKeepsItsNeighbours) {
+TEST_F(SourceTest, ABrokenEventMakesTheSourceSuspectAndKeepsTheBlocks) {
   Send(Batch(StoreFull(Hashes(1, 4), 0)));
   source->OnBatch(BatchOfOneArray("BlockRemoved", 0x05));
   EXPECT_EQ(source->counters().decode.rejected_total(), 1u);

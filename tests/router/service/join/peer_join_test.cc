@@ -128,7 +128,8 @@ class PeerJoinTest : public ::testing::TestWithParam<bool> {
     EXPECT_GE(second.Worker().stream.replayed, kHistory);
   }
 
-  // The client of the second router gives this answer. `outcome` gets the client's `stopped`.
+  // The client of the second router calls `answer` for each request. `stopped` is true after the
+  // client was stopped.
   void Answer(std::function<HttpOutcome(const HttpGet&, const std::atomic<bool>& stopped)> answer) {
     second.options.make_client = [answer] {
       const auto stopped = std::make_shared<std::atomic<bool>>(false);
@@ -150,7 +151,7 @@ class PeerJoinTest : public ::testing::TestWithParam<bool> {
 };
 INSTANTIATE_TEST_SUITE_P(Publishers, PeerJoinTest, ::testing::Bool());
 
-TEST_P(PeerJoinTest, AJoinIsWarm) {
+TEST_P(PeerJoinTest, AJoinRestoresTheBlocks) {
   StateEngine engine(1, GetParam());
   ASSERT_NO_FATAL_FAILURE(StartFirst(engine));
   second.Start();
@@ -174,7 +175,7 @@ TEST_P(PeerJoinTest, AJoinIsWarm) {
   EXPECT_EQ(second.Blocks(), first.Blocks());
 }
 
-// The running router is behind, and the engine goes on.
+// The state of the first router is older than the latest batches of the engine.
 TEST_P(PeerJoinTest, MissedBatchesAreReplayed) {
   StateEngine engine(2, GetParam());
   ASSERT_NO_FATAL_FAILURE(StartFirst(engine, 40));
@@ -208,7 +209,7 @@ TEST_P(PeerJoinTest, AStateWithoutProofHasNoWeight) {
   engine->publisher.reset();
   second.Start();
   EXPECT_EQ(second.Worker().state, SourceState::kConnecting);
-  const auto answers = second.service->Ask(engine->Ask());
+  const auto answers = second.service->Ask(engine->NextQuery());
   ASSERT_TRUE(answers.ok());
   EXPECT_EQ(answers->at(0).answer.weight, 0);
   EXPECT_FALSE(answers->at(0).answer.exact);
@@ -367,7 +368,7 @@ TEST_P(PeerFaultsTest, ABusyPeerIsAskedAgain) {
   ExpectColdStart(engine, "busy", "status 503: another router");
 }
 
-TEST_P(PeerFaultsTest, OtherAnswersAreNamed) {
+TEST_P(PeerFaultsTest, OtherAnswersGiveTheReasonBadAnswer) {
   StartFirst(engine);
   AnswerWith("<html>", 500);
   ExpectColdStart(engine, "bad_answer", "status 500");
@@ -425,7 +426,7 @@ TEST_P(PeerFaultsTest, SavedStatesOfAnotherSecretAreKept) {
 }
 
 // After a failed join, the router uses its saved state.
-TEST_P(PeerFaultsTest, WithoutAPeerTheSavedStateCounts) {
+TEST_P(PeerFaultsTest, AfterAFailedJoinTheSavedStateIsUsed) {
   StartFirst(engine);
   second.options.state.folder = folder.File("second");
   second.Start();
@@ -438,7 +439,7 @@ TEST_P(PeerFaultsTest, WithoutAPeerTheSavedStateCounts) {
   EXPECT_LT(second.Worker().stream.replayed, kHistory);
 }
 
-// A worker whose registration differs may have other blocks.
+// A worker with another registration may have other blocks.
 TEST_P(PeerFaultsTest, AnotherRegistrationIsAColdStart) {
   StartFirst(engine);
   second.options.sources[0].model = "another";

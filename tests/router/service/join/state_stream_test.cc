@@ -1,5 +1,5 @@
-// The stream of a router's state: complete streams are read at any cut, and no damaged, shorter,
-// longer or foreign stream is complete.
+// The stream of a router's state. The reader takes a stream in pieces of any size. No damaged,
+// shorter, longer or foreign stream is complete.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/join/state_stream.h"
 
@@ -20,7 +20,7 @@ std::string TextOf(const Descriptor& file) {
   return text;
 }
 
-// Two shards, of which the second has two parts.
+// Two shards. The second shard has two parts.
 std::string TestStream() {
   StateStreamWriter writer;
   std::string stream = writer.Begin({.version = "1.2.3", .secret = 77, .shards = 2});

@@ -34,8 +34,8 @@ struct LoadSharingTest : ::testing::Test {
     config.name = "self";
     config.epoch = 1;
     config.now_us = [this] {
-      ++looks;
-      return now_us += look_us;
+      ++clock_reads;
+      return now_us += clock_step_us;
     };
     auto created = LoadSharing::Create(
         config, {.own = [this] { return Own(); },
@@ -62,9 +62,9 @@ struct LoadSharingTest : ::testing::Test {
 
   const TemporaryFolder folder;
   std::atomic<int64_t> now_us{5'000'000};
-  std::atomic<int64_t> look_us{0};  // time that passes at each read of the clock
+  std::atomic<int64_t> clock_step_us{0};  // time that passes at each read of the clock
   // Reads of the clock: one in each round of the thread, and one after each message.
-  std::atomic<int> looks{0};
+  std::atomic<int> clock_reads{0};
   std::atomic<size_t> workers{1};
   std::atomic<int> applied{0};  // sums given to the selector
   std::atomic<int64_t> prompts{0};
@@ -92,7 +92,7 @@ TEST_F(LoadSharingTest, PublishesTenChangesPerPeriodAtMost) {
   Start();
   ASSERT_TRUE(HasSent(1));
   for (int i = 0; i < 1000; ++i) sharing->NoteChange();
-  ASSERT_TRUE(Eventually([&, before = looks.load()] { return looks >= before + 2; }));
+  ASSERT_TRUE(Eventually([&, before = clock_reads.load()] { return clock_reads >= before + 2; }));
   EXPECT_EQ(sharing->counters().sent, 1u) << "no message is due";
   now_us += kPeriodMs * 100;
   ASSERT_TRUE(HasSent(2)) << "the changes are one message";
@@ -188,7 +188,7 @@ TEST_F(PeerTest, ManyMessagesOfPeersDoNotDelayTheOwnLoad) {
   constexpr size_t kPeers = 8;
   Start(std::vector<LoadPeer>(kPeers, {.endpoint = EndpointOf("peer"), .server_key = ""}));
   ASSERT_TRUE(Arrives(3));
-  look_us = kPeriodMs * 1000;
+  clock_step_us = kPeriodMs * 1000;
   const LoadSharingCounters before = sharing->counters();
   ASSERT_TRUE(Eventually([&] {
     for (int i = 0; i < 200; ++i) Send(3);

@@ -73,7 +73,7 @@ TEST_F(PeerLoadsTest, OldMessagesAreIgnored) {
   EXPECT_EQ(Take(GaugeOf("a", 2, 9, 3), 1), "old");
   EXPECT_EQ(Take(GaugeOf("a", 1, 99, 4), 1), "old") << "an earlier run";
   EXPECT_EQ(Decodes(), 1);
-  EXPECT_EQ(loads.view().oldest_us, 0) << "an old message is no sign of life";
+  EXPECT_EQ(loads.view().oldest_us, 0) << "an old message does not show that the router runs";
 }
 
 TEST_F(PeerLoadsTest, ARestartedRouterCountsAfterOneMessage) {
@@ -107,7 +107,7 @@ TEST_F(PeerLoadsTest, ARouterThatIsSilentForThreePeriodsIsDropped) {
   EXPECT_EQ(Decodes(), 2);
   EXPECT_EQ(Take(GaugeOf("b", 1, 2, 2), 1000 + 3 * kPeriodUs), "");
   loads.Expire(1000 + 4 * kPeriodUs);
-  EXPECT_EQ(Decodes(), 2) << "a message is a sign of life, also with the same load";
+  EXPECT_EQ(Decodes(), 2) << "a message with the same load shows that the router runs";
   loads.Expire(1000 + 6 * kPeriodUs);
   EXPECT_EQ(Decodes(), 0);
   EXPECT_EQ(loads.view(), PeerView());

@@ -294,7 +294,7 @@ TEST_F(SecureLoadTest, OnlyAllowedRoutersGetTheLoad) {
   }
 }
 
-TEST_F(SecureLoadTest, WhatIsNotAllowedIsRefusedAtTheStart) {
+TEST_F(SecureLoadTest, OptionsThatAreNotAllowedAreRefusedAtTheStart) {
   const auto refusal = [](const RouterOptions& options) {
     auto started = RouterService::Start(options);
     return started.ok() ? "" : started.status().message();

@@ -99,7 +99,7 @@ class RouterStateTest : public ::testing::TestWithParam<bool> {
 // true: the publisher has epochs (KVX1). false: only its batches prove the publisher.
 INSTANTIATE_TEST_SUITE_P(Publishers, RouterStateTest, ::testing::Bool());
 
-TEST_P(RouterStateTest, ARestartIsWarm) {
+TEST_P(RouterStateTest, ARestartRestoresTheBlocks) {
   Engine engine(1, GetParam());
   options.sources = {engine.Source()};
   Start();
@@ -176,7 +176,7 @@ TEST_P(RouterStateTest, AStateWithoutProofHasNoWeight) {
   Start();
   EXPECT_EQ(Worker().state, SourceState::kConnecting);
   EXPECT_EQ(Worker().stream.weight, 0);
-  const auto answers = service->Ask(engine->Ask());
+  const auto answers = service->Ask(engine->NextQuery());
   ASSERT_TRUE(answers.ok());
   EXPECT_EQ(answers->at(0).answer.weight, 0);
   EXPECT_FALSE(answers->at(0).answer.exact);
@@ -266,7 +266,7 @@ TEST_P(StateFilesTest, TheStateOfAnotherSecretIsRefused) {
   ASSERT_NO_FATAL_FAILURE(ExpectExact(engine));
 }
 
-// A worker whose registration has changed may have other blocks.
+// A worker with a changed registration may have other blocks.
 TEST_P(StateFilesTest, AnotherRegistrationIsAColdStart) {
   Save();
   options.sources[0].model = "another";
@@ -334,7 +334,7 @@ TEST_P(StateFilesTest, AnIncompleteSaveReplacesNoFile) {
   EXPECT_EQ(Metric("kvcast_state_workers_restored_total"), "1");
 }
 
-TEST_P(StateFilesTest, SourcesOfClientsSurvive) {
+TEST_P(StateFilesTest, SourcesOfClientsAreRestored) {
   options.sources.clear();
   Start();
   ASSERT_EQ(Register(), 201);
@@ -390,7 +390,7 @@ TEST_P(StateFilesTest, ASourceOfAClientThatCannotBeFollowedStaysInTheFile) {
 }
 
 // The name of a worker has the model, the instance and the rank. The file of the sources must not
-// get a name that it cannot have.
+// get a name that is too long for a worker.
 TEST_P(StateFilesTest, ASourceWithALongNameIsRefused) {
   options.sources.clear();
   Start();
@@ -478,7 +478,7 @@ struct StateFolderTest : ::testing::Test {
   const fs::path path = temporary.File("state");
 };
 
-TEST_F(StateFolderTest, HasOneUser) {
+TEST_F(StateFolderTest, IsUsedByOneProcess) {
   const auto first = StateFolder::Open(path.string());
   ASSERT_TRUE(first.ok());
   EXPECT_EQ(Error(), path.string() + ": another process uses this folder");

@@ -1,4 +1,4 @@
-// StateEngine: an engine that a router follows, and that judges the router's answers.
+// StateEngine: an engine that a router follows. It checks the router's answers.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -60,12 +60,14 @@ struct StateEngine {
     return source;
   }
 
-  // A prompt that begins like one of the latest prompts.
-  router::Query Ask() {
-    const auto& like = served[served.size() - 1 - cache.Below(std::min<size_t>(served.size(), 20))];
+  // Returns a query. Its prompt begins like one of the latest prompts.
+  router::Query NextQuery() {
+    const auto& earlier =
+        served[served.size() - 1 - cache.Below(std::min<size_t>(served.size(), 20))];
     router::Query query;
     query.tokens.assign(
-        like.begin(), like.end() - static_cast<std::ptrdiff_t>(cache.Below(9)) % std::ssize(like));
+        earlier.begin(),
+        earlier.end() - static_cast<std::ptrdiff_t>(cache.Below(9)) % std::ssize(earlier));
     query.tokens.push_back(77);
     query.prompt_tokens = std::ssize(query.tokens);
     return query;
@@ -86,14 +88,14 @@ struct StateEngine {
   void ExpectExactAnswers(router::RouterService& service, int prompts) {
     int hits = 0;
     for (int i = 0; i < prompts; ++i) {
-      const router::Query query = Ask();
+      const router::Query query = NextQuery();
       const auto answers = service.Ask(query);
       ASSERT_TRUE(answers.ok()) << answers.status().ToString();
-      const int64_t truth = cache.Lookup(query.tokens);
+      const int64_t hit = cache.Lookup(query.tokens);
       const router::QueryAnswer& answer = answers->at(0).answer;
       ASSERT_TRUE(answer.exact) << answer.reason;
-      ASSERT_EQ(answer.match.gpu_tokens, truth);
-      hits += truth > 0;
+      ASSERT_EQ(answer.match.gpu_tokens, hit);
+      hits += hit > 0;
     }
     EXPECT_GT(hits, prompts / 4);
   }

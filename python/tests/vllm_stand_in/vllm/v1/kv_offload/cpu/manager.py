@@ -21,7 +21,7 @@ from vllm.v1.kv_offload.cpu.policies.standard import ARCCachePolicy, LRUCachePol
 class _Uses:
     """The keys that one request used."""
     manager: object
-    life: int  # number of resets of the manager
+    generation: int  # number of resets of the manager
     groups: dict = field(default_factory=dict)
     stored: set = field(default_factory=set)
     reused: set = field(default_factory=set)
@@ -37,7 +37,7 @@ class CPUOffloadingManager(OffloadingManager):
         self.policy = kind(cache_capacity=num_chunks)
         self.num_chunks, self.threshold, self.tracked, self.info = num_chunks, store_threshold, max_tracker_size, info
         self.events = [] if enable_events else None
-        self.counts, self.life, self.skipped, self.sizes = {}, 0, 0, []
+        self.counts, self.generation, self.skipped, self.sizes = {}, 0, 0, []
         self._empty()
 
     def _empty(self):
@@ -46,8 +46,8 @@ class CPUOffloadingManager(OffloadingManager):
 
     def _uses(self, context) -> _Uses:
         state = context.get_state(_Uses)
-        if state is None or state.manager is not self or state.life != self.life:
-            state = _Uses(self, self.life)
+        if state is None or state.manager is not self or state.generation != self.generation:
+            state = _Uses(self, self.generation)
             context.set_state(state)
         return state
 
@@ -169,7 +169,7 @@ class CPUOffloadingManager(OffloadingManager):
 
     def reset_cache(self):
         self.policy.clear()
-        self.life += 1
+        self.generation += 1
         self._empty()
 
     def take_events(self):

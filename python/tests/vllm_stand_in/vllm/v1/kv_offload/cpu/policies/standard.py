@@ -7,7 +7,7 @@ from vllm.v1.kv_offload.cpu.policies.base import CachePolicy, order_request_keys
 @dataclass
 class _RequestRank:
     policy: object
-    life: int  # number of times that the policy was cleared
+    generation: int  # number of times that the policy was cleared
     rank: int
 
 
@@ -16,7 +16,7 @@ class LRUCachePolicy(CachePolicy):
 
     def __init__(self, cache_capacity: int):
         super().__init__(cache_capacity)
-        self.chunks, self.places, self.last_rank, self.life = {}, {}, 0, 0
+        self.chunks, self.places, self.last_rank, self.generation = {}, {}, 0, 0
 
     def _new_rank(self) -> int:
         self.last_rank += 1
@@ -24,8 +24,8 @@ class LRUCachePolicy(CachePolicy):
 
     def _rank_of(self, req_context) -> int:
         state = req_context.get_state(_RequestRank)
-        if state is None or state.policy is not self or state.life != self.life:
-            state = _RequestRank(self, self.life, self._new_rank())
+        if state is None or state.policy is not self or state.generation != self.generation:
+            state = _RequestRank(self, self.generation, self._new_rank())
             req_context.set_state(state)
         return state.rank
 
@@ -65,7 +65,7 @@ class LRUCachePolicy(CachePolicy):
     def clear(self):
         self.chunks.clear()
         self.places.clear()
-        self.life += 1
+        self.generation += 1
 
 
 class ARCCachePolicy(CachePolicy):
