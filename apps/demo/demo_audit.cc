@@ -22,6 +22,7 @@ ExactnessAudit::ExactnessAudit(size_t workers, const WorkerConfig& config, int64
 
 void ExactnessAudit::OnBatch(size_t worker, uint64_t seq, std::shared_ptr<const EventBatch> batch) {
   const MutexLock lock(mutex_);
+  ++batches_;
   Worker& state = *workers_[worker];
   // After a lost or repeated batch, the later admissions of the worker stay pending. Pending
   // admissions never count as equal.
@@ -91,6 +92,11 @@ int64_t ExactnessAudit::pending() const {
   int64_t count = 0;
   for (const auto& worker : workers_) count += static_cast<int64_t>(worker->admissions.size());
   return count;
+}
+
+uint64_t ExactnessAudit::batches() const {
+  const MutexLock lock(mutex_);
+  return batches_;
 }
 
 AuditTotals ExactnessAudit::totals() const {

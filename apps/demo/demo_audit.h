@@ -50,6 +50,8 @@ class ExactnessAudit {
   void OnAdmission(size_t worker, AuditedAdmission admission);
   // Returns the number of admissions that wait for batches.
   int64_t pending() const;
+  // Returns the number of batches of all workers since the start.
+  uint64_t batches() const;
   AuditTotals totals() const;
   AuditTotals totals(size_t worker) const;
 
@@ -68,6 +70,7 @@ class ExactnessAudit {
   const int64_t hash_block_size_;
   const int64_t lookahead_;
   mutable Mutex mutex_;
+  uint64_t batches_ KV_GUARDED_BY(mutex_) = 0;
   std::vector<std::unique_ptr<Worker>> workers_ KV_GUARDED_BY(mutex_);
   std::string first_difference_ KV_GUARDED_BY(mutex_);
 };

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "apps/demo/demo_fleet.h"
 #include "apps/demo/demo_keys.h"
@@ -217,17 +218,16 @@ Status RoutedRun::AwaitAll(Progress& progress) {
 }
 
 // Waits until all admissions are audited. The final batches may arrive after the end of the final
-// request.
+// request: a source that takes much time pauses between its batches.
 Status RoutedRun::AwaitAudit() {
-  double last_change = now();
-  for (int64_t pending = audit_.pending(); pending > 0;) {
+  double last_batch = now();
+  uint64_t batches = audit_.batches();
+  while (audit_.pending() > 0) {
     if (const Status status = Listen(0.01); !status.ok()) return status;
-    const int64_t left = audit_.pending();
-    if (left != pending) last_change = now();
-    pending = left;
-    if (now() - last_change > kAuditStallSeconds) {
+    if (std::exchange(batches, audit_.batches()) != batches) last_batch = now();
+    if (now() - last_batch > kAuditStallSeconds) {
       return {StatusCode::kUnavailable,
-              std::to_string(pending) +
+              std::to_string(audit_.pending()) +
                   " admissions could not be checked: batches are missing or repeated"};
     }
   }
