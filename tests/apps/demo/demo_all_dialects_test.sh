@@ -32,8 +32,10 @@ timeout 600 "$1" demo --model "$2" --requests 300 --speed 60 --engines 2 --block
 tail -1 "$out/json" | /usr/bin/python3 -c '
 import json, sys
 dialects = json.load(sys.stdin)["dialects"]
+# The share of an engine depends on the speed of the machine.
+assert sum(dialect["requests"] for dialect in dialects.values()) == 300, dialects
 for name in ("trtllm", "mooncake"):
-    assert dialects[name]["compared"] >= 100 and dialects[name]["equal"] == dialects[name]["compared"], dialects
+    assert dialects[name]["compared"] >= 30 and dialects[name]["equal"] == dialects[name]["compared"], dialects
 '
 # A dialect that cannot express the model is refused before the start. `set -e` ignores a command behind `!`.
 refuses() {

@@ -27,7 +27,7 @@ std::vector<BlockHash> PassChain(uint64_t chain) { return Hashes(1 + chain * 100
 using router::RunPass;
 
 // Returns the runs that the pass visits until its end. The store has 9 runs.
-std::vector<uint32_t> Rest(RunPass& pass) {
+std::vector<uint32_t> RemainingRuns(RunPass& pass) {
   std::vector<uint32_t> runs;
   while (const uint32_t run = pass.Next(10)) runs.push_back(run);
   return runs;
@@ -42,7 +42,7 @@ TEST(RunPass, VisitsEachMovedBlockOnce) {
   pass.NoteMove(1, 2);  // the former run 8, which was not visited
   pass.NoteFree(1);
   pass.NoteFree(7);
-  EXPECT_EQ(Rest(pass), (std::vector<uint32_t>{4, 5, 6, 7, 8, 2}));
+  EXPECT_EQ(RemainingRuns(pass), (std::vector<uint32_t>{4, 5, 6, 7, 8, 2}));
 }
 
 TEST(RunPass, TheNumberOfAFreedRunMeansNothing) {
@@ -54,7 +54,7 @@ TEST(RunPass, TheNumberOfAFreedRunMeansNothing) {
   pass.NoteMove(7, 2);  // run 7 was not visited
   pass.NoteFree(2);
   pass.NoteMove(3, 2);  // run 3 was visited
-  EXPECT_EQ(Rest(pass), (std::vector<uint32_t>{4, 5, 6, 7, 8, 9}));
+  EXPECT_EQ(RemainingRuns(pass), (std::vector<uint32_t>{4, 5, 6, 7, 8, 9}));
 }
 
 class IndexPassTest : public ::testing::Test {
@@ -119,11 +119,13 @@ TEST_F(IndexPassTest, ABatchRunsBetweenTwoSteps) {
 // If a large batch did not pause, each step would wait for the end of the batch.
 TEST_F(IndexPassTest, APassEndsWhileALargeBatchIsPaused) {
   writer = std::thread([&] {
-    const auto large = Hashes(1'000'000, 1 << 17);
-    const std::array both{Batch(Store(large)), Batch(Remove(large))};
-    while (!stop) {
-      index.Apply(kBeside, both[batches % 2]);
-      ++batches;
+    // On a busy machine, two passes take longer than a small batch. So the batches grow.
+    for (size_t blocks = 1 << 17; !stop; blocks = std::min<size_t>(2 * blocks, 1 << 22)) {
+      const auto large = Hashes(1'000'000, blocks);
+      for (const EventBatch& batch : {Batch(Store(large)), Batch(Remove(large))}) {
+        index.Apply(kBeside, batch);
+        ++batches;
+      }
     }
   });
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
