@@ -2,6 +2,7 @@
 #include "apps/demo/demo_audit.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "src/base/check.h"
 
@@ -13,7 +14,9 @@ constexpr WorkerId kOnlyWorker{0};  // each audited worker has its own index
 }  // namespace
 
 ExactnessAudit::ExactnessAudit(size_t workers, const WorkerConfig& config, int64_t hash_block_size)
-    : hash_block_size_(hash_block_size), lookahead_(config.hash_lookahead_tokens) {
+    : hash_block_size_(hash_block_size),
+      lookahead_(config.hash_lookahead_tokens),
+      arrived_(workers) {
   for (size_t i = 0; i < workers; ++i) {
     workers_.push_back(std::make_unique<Worker>());
     KV_CHECK(workers_.back()->index.AddWorker(kOnlyWorker, config).ok());
@@ -23,23 +26,37 @@ ExactnessAudit::ExactnessAudit(size_t workers, const WorkerConfig& config, int64
 void ExactnessAudit::OnBatch(size_t worker, uint64_t seq, std::shared_ptr<const EventBatch> batch) {
   const MutexLock lock(mutex_);
   ++batches_;
-  Worker& state = *workers_[worker];
+  Arrived& arrived = arrived_[worker];
   // After a lost or repeated batch, the later admissions of the worker stay pending. Pending
   // admissions never count as equal.
-  state.in_order = state.in_order && seq == state.applied + state.batches.size();
-  if (!state.in_order) return;
-  state.batches.push_back(std::move(batch));
-  Advance(state);
+  arrived.in_order = arrived.in_order && seq == arrived.next_seq;
+  if (!arrived.in_order) return;
+  ++arrived.next_seq;
+  arrived.batches.push_back(std::move(batch));
 }
 
 void ExactnessAudit::OnAdmission(size_t worker, AuditedAdmission admission) {
-  const MutexLock lock(mutex_);
-  Worker& state = *workers_[worker];
-  state.admissions.push_back(std::move(admission));
-  Advance(state);
+  workers_[worker]->admissions.push_back(std::move(admission));
+  Advance(worker);
 }
 
-void ExactnessAudit::Advance(Worker& worker) {
+int64_t ExactnessAudit::CompareWaiting() {
+  int64_t waiting = 0;
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    Advance(i);
+    waiting += std::ssize(workers_[i]->admissions);
+  }
+  return waiting;
+}
+
+void ExactnessAudit::Advance(size_t number) {
+  Worker& worker = *workers_[number];
+  {
+    const MutexLock lock(mutex_);
+    Batches& arrived = arrived_[number].batches;
+    std::ranges::move(arrived, std::back_inserter(worker.batches));
+    arrived.clear();
+  }
   while (!worker.admissions.empty()) {
     const AuditedAdmission& next = worker.admissions.front();
     while (worker.applied < next.published && !worker.batches.empty()) {
@@ -87,20 +104,12 @@ void ExactnessAudit::Compare(Worker& worker, const AuditedAdmission& admission) 
   if (first_difference_.empty()) first_difference_ = worker.totals.first_difference;
 }
 
-int64_t ExactnessAudit::pending() const {
-  const MutexLock lock(mutex_);
-  int64_t count = 0;
-  for (const auto& worker : workers_) count += static_cast<int64_t>(worker->admissions.size());
-  return count;
-}
-
 uint64_t ExactnessAudit::batches() const {
   const MutexLock lock(mutex_);
   return batches_;
 }
 
 AuditTotals ExactnessAudit::totals() const {
-  const MutexLock lock(mutex_);
   AuditTotals sum;
   for (const auto& worker : workers_) {
     sum.compared += worker->totals.compared;
@@ -112,9 +121,6 @@ AuditTotals ExactnessAudit::totals() const {
   return sum;
 }
 
-AuditTotals ExactnessAudit::totals(size_t worker) const {
-  const MutexLock lock(mutex_);
-  return workers_[worker]->totals;
-}
+AuditTotals ExactnessAudit::totals(size_t worker) const { return workers_[worker]->totals; }
 
 }  // namespace kvcast::tools

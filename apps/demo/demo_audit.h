@@ -41,38 +41,47 @@ struct AuditTotals {
   std::string first_difference;
 };
 
-// Thread-safe: the threads of the service add batches, and the thread of the demo adds admissions.
+// Any thread may call OnBatch. The other functions must be called by one thread.
 class ExactnessAudit {
  public:
   ExactnessAudit(size_t workers, const WorkerConfig& config, int64_t hash_block_size);
 
+  // Only queues the batch: the service counts the time of this call as time of the source.
   void OnBatch(size_t worker, uint64_t seq, std::shared_ptr<const EventBatch> batch);
+  // Compares the admission, or lets it wait for batches.
   void OnAdmission(size_t worker, AuditedAdmission admission);
-  // Returns the number of admissions that wait for batches.
-  int64_t pending() const;
+  // Compares the admissions whose batches have arrived. Returns the number of admissions that still
+  // wait for batches.
+  int64_t CompareWaiting();
   // Returns the number of batches of all workers since the start.
   uint64_t batches() const;
   AuditTotals totals() const;
   AuditTotals totals(size_t worker) const;
 
  private:
+  using Batches = std::deque<std::shared_ptr<const EventBatch>>;
   struct Worker {
     PrefixIndex index;
-    bool in_order = true;                                   // each batch came once, in order
-    uint64_t applied = 0;                                   // batches in the index
-    std::deque<std::shared_ptr<const EventBatch>> batches;  // the first batch has seq `applied`
+    uint64_t applied = 0;                     // batches in the index
+    Batches batches;                          // the first batch has seq `applied`
     std::deque<AuditedAdmission> admissions;  // in the order of their published counts
     AuditTotals totals;
   };
-  void Advance(Worker& worker) KV_REQUIRES(mutex_);
-  void Compare(Worker& worker, const AuditedAdmission& admission) KV_REQUIRES(mutex_);
+  struct Arrived {
+    bool in_order = true;   // each batch came once, in order
+    uint64_t next_seq = 0;  // of the next batch in order
+    Batches batches;        // not taken yet
+  };
+  void Advance(size_t worker);
+  void Compare(Worker& worker, const AuditedAdmission& admission);
 
   const int64_t hash_block_size_;
   const int64_t lookahead_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::string first_difference_;
   mutable Mutex mutex_;
   uint64_t batches_ KV_GUARDED_BY(mutex_) = 0;
-  std::vector<std::unique_ptr<Worker>> workers_ KV_GUARDED_BY(mutex_);
-  std::string first_difference_ KV_GUARDED_BY(mutex_);
+  std::vector<Arrived> arrived_ KV_GUARDED_BY(mutex_);  // by worker
 };
 
 }  // namespace kvcast::tools

@@ -222,12 +222,12 @@ Status RoutedRun::AwaitAll(Progress& progress) {
 Status RoutedRun::AwaitAudit() {
   double last_batch = now();
   uint64_t batches = audit_.batches();
-  while (audit_.pending() > 0) {
+  while (const int64_t waiting = audit_.CompareWaiting()) {
     if (const Status status = Listen(0.01); !status.ok()) return status;
     if (std::exchange(batches, audit_.batches()) != batches) last_batch = now();
     if (now() - last_batch > kAuditStallSeconds) {
       return {StatusCode::kUnavailable,
-              std::to_string(audit_.pending()) +
+              std::to_string(waiting) +
                   " admissions could not be checked: batches are missing or repeated"};
     }
   }

@@ -49,11 +49,11 @@ TEST(ExactnessAudit, EvaluatesAfterExactlyTheBatchesPublishedBeforeTheLookup) {
 TEST(ExactnessAudit, WaitsForMissingBatches) {
   ExactnessAudit audit(1, OneFullGroup(), 16);
   audit.OnAdmission(0, AuditedHit(32, 2));
-  EXPECT_EQ(audit.pending(), 1);
+  EXPECT_EQ(audit.CompareWaiting(), 1);
   audit.OnBatch(0, 0, StoreOf(1));
-  EXPECT_EQ(audit.pending(), 1);
+  EXPECT_EQ(audit.CompareWaiting(), 1);
   audit.OnBatch(0, 1, StoreOf(2));
-  EXPECT_EQ(audit.pending(), 0);
+  EXPECT_EQ(audit.CompareWaiting(), 0);
   EXPECT_EQ(audit.totals().equal, 1);
 }
 
@@ -75,7 +75,7 @@ TEST(ExactnessAudit, LostBatchLeavesItsAdmissionsPending) {
   ExactnessAudit audit(1, OneFullGroup(), 16);
   audit.OnBatch(0, 1, StoreOf(2));
   audit.OnAdmission(0, AuditedHit(16, 2));
-  EXPECT_EQ(audit.pending(), 1);
+  EXPECT_EQ(audit.CompareWaiting(), 1);
   EXPECT_EQ(audit.totals().compared, 0);
 }
 
@@ -87,7 +87,7 @@ TEST(ExactnessAudit, RepeatedBatchLeavesLaterAdmissionsPending) {
   audit.OnAdmission(0, AuditedHit(16, 1));
   audit.OnAdmission(0, AuditedHit(32, 2));
   EXPECT_EQ(audit.totals().compared, 1);
-  EXPECT_EQ(audit.pending(), 1);
+  EXPECT_EQ(audit.CompareWaiting(), 1);
 }
 
 }  // namespace
