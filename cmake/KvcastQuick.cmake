@@ -1,10 +1,12 @@
 # KVCAST_QUICK: for builds that only run tests, to compile in less time. Tests, programs and benchmarks use
-# precompiled headers and -O0. Libraries, and tests that compute for a long time, keep their options.
+# precompiled headers. Tests are compiled with -O0, except the tests that compute for a long time.
+#
+# Programs are not compiled with -O0: the linker takes an inline function from the first object that has it, so the
+# libraries would use the slow functions of the program.
 
-# kvcast_precompile(TARGET HEADERS...): precompiles headers with -O0.
+# kvcast_precompile(TARGET HEADERS...): precompiles headers.
 function(kvcast_precompile target)
   set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL ON)
-  target_compile_options(${target} PRIVATE -O0)
   target_precompile_headers(${target} PRIVATE <algorithm> <array> <atomic> <chrono> <deque> <functional> <map> <memory>
     <optional> <random> <set> <span> <string> <string_view> <thread> <unordered_map> <utility> <variant> <vector>
     <nlohmann/json.hpp> ${ARGN})
@@ -18,6 +20,7 @@ if(KVCAST_QUICK)
   kvcast_precompile(kvcast_headers)
   if(KVCAST_TESTS AND NOT KVCAST_FUZZ)
     add_executable(kvcast_test_headers ${CMAKE_BINARY_DIR}/headers.cc)
+    target_compile_options(kvcast_test_headers PRIVATE -O0)
     target_link_libraries(kvcast_test_headers
       PRIVATE kvcast_flags GTest::gmock GTest::gtest_main nlohmann_json::nlohmann_json)
     kvcast_precompile(kvcast_test_headers <gmock/gmock.h> <gtest/gtest.h>)
@@ -34,7 +37,7 @@ function(kvcast_quick target)
     target_compile_options(${target} PRIVATE -O0)
     target_precompile_headers(${target} REUSE_FROM kvcast_test_headers)
   else()
-    target_compile_options(${target} PRIVATE -O0 -fPIC)
+    target_compile_options(${target} PRIVATE -fPIC)
     target_precompile_headers(${target} REUSE_FROM kvcast_headers)
   endif()
 endfunction()
