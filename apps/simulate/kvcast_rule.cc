@@ -118,8 +118,9 @@ class ServiceRule final : public Rule {
     return routers_[router_of_[request] % routers_.size()]->router;
   }
 
-  // Publishes each changed load whose message is due at or before `now_s`. A load changes only in
-  // calls of the rule, so the load has not changed since its message was due.
+  // Publishes each changed load whose message is due at or before `now_s`. Choose and the reports
+  // of requests call this function first, so they publish a due load before they change it. Only
+  // Removed can change a load whose message is due.
   void ShareLoads(double now_s) {
     if (!gauges_ || routers_.size() == 1) return;
     bool any = false;
@@ -175,8 +176,8 @@ RuleInfo KvcastRule() {
            {"partial", weights.partial},
            {"eviction", weights.eviction},
            {"cache_share", weights.cache_share},
-           {"hints", 0},
-           {"will_not_return", 1},  // 0: without this hint
+           {"hints", 0},            // 1: the engines get the hints of the decisions
+           {"will_not_return", 1},  // 0: the hints have no will_not_return_after
            {"routers", 1},          // from 1 to 64; the requests go to them in turn
            {"gauges", 1},           // 0: the routers do not share their loads
            {"sticky", 0}},          // 1: the requests of a session go to one router

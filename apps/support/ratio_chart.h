@@ -1,4 +1,4 @@
-// RatioChartSvg: draws ratios over the fragment size as SVG.
+// RatioChartSvg: draws ratios over the fragment size (the contiguous bytes of one copy) as SVG.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -5,6 +5,7 @@ import kvcast
 
 # The options that vLLM's factory passes to a publisher.
 ARGUMENTS = {"data_parallel_rank", "endpoint", "replay_endpoint", "buffer_steps", "hwm", "max_queue_size", "topic"}
+METHODS = {"publish", "shutdown"}
 DIALECTS = [f"vllm-{number}" for number in range(12, 8, -1)]
 
 # A value for each field of an event.
@@ -27,8 +28,8 @@ class SeamError(Exception):
 
 
 def check(kv_events) -> str:
-    """Check the module vllm.distributed.kv_events. Returns the dialect of its events, a name of
-    encode_batch. Raises SeamError for the first difference."""
+    """Check the module vllm.distributed.kv_events. Returns the dialect of its events: a name
+    that kvcast.encode_batch accepts. Raises SeamError for the first difference."""
     _check_factory(kv_events)
     _check_publishers(kv_events)
     _check_endpoints(kv_events.ZmqEventPublisher)
@@ -36,8 +37,8 @@ def check(kv_events) -> str:
 
 
 def binds(endpoint: str) -> bool:
-    """Return whether the publisher binds the PUB socket of this endpoint. The rule is that of vLLM, but
-    the publisher also binds port 0, because no socket can connect to port 0."""
+    """Return whether kvcast's publisher binds the PUB socket of this endpoint. The rule is that of vLLM, but
+    kvcast's publisher also binds port 0, because no socket can connect to port 0."""
     return "*" in endpoint or "::" in endpoint or endpoint.startswith("ipc://") or endpoint.endswith(":0")
 
 
@@ -53,10 +54,10 @@ def _check_factory(kv_events) -> None:
 def _check_publishers(kv_events) -> None:
     arguments = set(inspect.signature(kv_events.ZmqEventPublisher.__init__).parameters) - {"self"}
     if arguments != ARGUMENTS:
-        raise SeamError(f"the publisher zmq has other options: {', '.join(sorted(arguments ^ ARGUMENTS))}")
+        raise SeamError(f"the options of the publisher zmq differ in: {', '.join(sorted(arguments ^ ARGUMENTS))}")
     methods = set(kv_events.EventPublisher.__abstractmethods__)
-    if methods != {"publish", "shutdown"}:
-        raise SeamError(f"a publisher has other methods: {', '.join(sorted(methods))}")
+    if methods != METHODS:
+        raise SeamError(f"the abstract methods of a publisher differ in: {', '.join(sorted(methods ^ METHODS))}")
     if not callable(getattr(kv_events.EventPublisher, "get_publisher_config", None)):
         raise SeamError("a publisher has no get_publisher_config")
 
@@ -90,7 +91,7 @@ def _dialect(kv_events) -> str:
     kinds = kv_events.KVCacheEvent.__subclasses__()
     names = {kind.__name__ for kind in kinds if kind.__module__ == kv_events.__name__}
     if names != _EVENTS:
-        raise SeamError(f"other kinds of events: {', '.join(sorted(names ^ _EVENTS))}")
+        raise SeamError(f"the kinds of events differ in: {', '.join(sorted(names ^ _EVENTS))}")
     events = [_sample(getattr(kv_events, name), filled) for name in sorted(_EVENTS) for filled in (True, False)]
     batch = kv_events.KVEventBatch(ts=1.5, events=events, data_parallel_rank=2)
     payload = msgspec.msgpack.Encoder().encode(batch)

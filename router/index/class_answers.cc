@@ -23,7 +23,7 @@ WorkerMatch ClassAnswers::Miss(const HoldingClasses::Root& root) const {
   match.unnamed_gpu = root.has_unnamed_gpu ? 1 : 0;
   match.has_unnamed = root.has_unnamed;
   // The other unknown properties only change the use of blocks, and these workers hold no block.
-  match.untold_with_cpu = root.rules->untold_with_cpu & uint32_t(Untold::kOffloadRule);
+  match.unknown_with_cpu = root.rules->unknown_with_cpu & uint32_t(UnknownProperty::kOffloadRule);
   return match;
 }
 
@@ -51,10 +51,10 @@ WorkerMatch ClassAnswers::WholeAnswer() const {
   match.has_unnamed = held_.root().has_unnamed;
   match.ambiguous = held_.ambiguous();
   match.unnamed_units = held_.unnamed_units();
-  match.untold = Unknown(match);
-  constexpr auto kRuleOnly = uint32_t(Untold::kOffloadRule);
-  match.untold_with_cpu |=
-      (rules.untold_with_cpu & ~kRuleOnly) == 0 ? rules.untold_with_cpu : UnknownOfLoads(match);
+  match.unknown = Unknown(match);
+  constexpr auto kRuleOnly = uint32_t(UnknownProperty::kOffloadRule);
+  match.unknown_with_cpu |=
+      (rules.unknown_with_cpu & ~kRuleOnly) == 0 ? rules.unknown_with_cpu : UnknownOfLoads(match);
   return match;
 }
 
@@ -106,27 +106,30 @@ bool ClassAnswers::LeadingRun(WorkerMatch& match) const {
 // Returns the unknown properties of the workers that could change the answer.
 uint32_t ClassAnswers::Unknown(const WorkerMatch& match) const {
   const WorkerRules& rules = held_.rules();
-  uint32_t untold = rules.untold;
-  if (untold == 0) return 0;
+  uint32_t unknown = rules.unknown;
+  if (unknown == 0) return 0;
   // If the worker holds no block of the prompt, the answer is 0 tokens as soon as one group is
   // known to need blocks.
   if (held_.parts() == 0 && rules.nothing_without_blocks) return 0;
-  const auto drop = [&untold](Untold property) { untold &= ~static_cast<uint32_t>(property); };
+  const auto drop = [&unknown](UnknownProperty property) {
+    unknown &= ~static_cast<uint32_t>(property);
+  };
   // These properties can only shorten a hit. The exception is a prompt that ends with a hash unit:
   // an engine that drops a block also looks up that last unit.
   if (match.gpu_tokens == 0) {
-    drop(Untold::kReplay);
+    drop(UnknownProperty::kReplay);
     if (shape_.prompt_units == shape_.units && !rules.groups.empty()) {
-      drop(Untold::kGroups);
-      if (!rules.drops_in_some_group) drop(Untold::kEagle);
+      drop(UnknownProperty::kGroups);
+      if (!rules.drops_in_some_group) drop(UnknownProperty::kEagle);
     }
   }
-  if (rules.shortest_hit > 0 && match.gpu_tokens >= rules.shortest_hit) drop(Untold::kReplay);
+  if (rules.shortest_hit > 0 && match.gpu_tokens >= rules.shortest_hit)
+    drop(UnknownProperty::kReplay);
   // A group of unknown size is evaluated as if it needed every block. The answer can therefore only
   // be too small.
   if (match.hit == HitKind::kFull) {
-    drop(Untold::kWindow);
-    drop(Untold::kChunkSize);
+    drop(UnknownProperty::kWindow);
+    drop(UnknownProperty::kChunkSize);
   }
   // If a hit ends where blocks of all groups end, and the lookup drops no block, both possible
   // alignments give the same hit.
@@ -134,23 +137,23 @@ uint32_t ClassAnswers::Unknown(const WorkerMatch& match) const {
                                  [](const GroupSpec& group) { return group.eagle; });
   const int64_t aligned = rules.block_alignment;
   if (!drops && (match.gpu_tokens == 0 || (aligned > 0 && match.gpu_tokens % aligned == 0))) {
-    drop(Untold::kAlignment);
+    drop(UnknownProperty::kAlignment);
   }
   // The releases differ only for a prompt that ends with a hash unit.
-  if (shape_.prompt_units == shape_.units) drop(Untold::kRelease);
-  return untold;
+  if (shape_.prompt_units == shape_.units) drop(UnknownProperty::kRelease);
+  return unknown;
 }
 
 // Returns the unknown properties that could change the prefix that is served after loads. REQUIRES:
-// match.untold is set, and a property other than the offload rule is unknown.
+// match.unknown is set, and a property other than the offload rule is unknown.
 uint32_t ClassAnswers::UnknownOfLoads(const WorkerMatch& match) const {
   const WorkerRules& rules = held_.rules();
-  if (!rules.nothing_without_blocks) return rules.untold_with_cpu;
+  if (!rules.nothing_without_blocks) return rules.unknown_with_cpu;
   // If the workers hold no block of the prompt on the CPU tier, no rule loads a block.
   for (size_t i = 0; i < held_.parts(); ++i) {
-    if (held_.part(i).tier == Tier::kCpu) return rules.untold_with_cpu;
+    if (held_.part(i).tier == Tier::kCpu) return rules.unknown_with_cpu;
   }
-  return match.untold | (rules.untold_with_cpu & uint32_t(Untold::kOffloadRule));
+  return match.unknown | (rules.unknown_with_cpu & uint32_t(UnknownProperty::kOffloadRule));
 }
 
 }  // namespace kvcast::router

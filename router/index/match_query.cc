@@ -149,10 +149,10 @@ void MatchQuery::Restrict(Shortcuts& shortcuts, const WorkerRules& rules) {
   // A worker that needs the leading run of blocks, with one block per chunk, cannot use a block
   // behind the first gap. If unknown properties of a worker may matter, its answer also depends on
   // whether it holds any block. Its number of leading blocks then does not decide the answer.
-  constexpr auto kRuleOnly = static_cast<uint32_t>(Untold::kOffloadRule);
+  constexpr auto kRuleOnly = static_cast<uint32_t>(UnknownProperty::kOffloadRule);
   shortcuts.until_gap &= rules.leading_run && rules.blocks_per_chunk == 1;
-  shortcuts.leading_score &= shortcuts.until_gap && rules.groups.size() == 1 && rules.untold == 0;
-  shortcuts.leading_answer &= shortcuts.leading_score && (rules.untold_with_cpu & ~kRuleOnly) == 0;
+  shortcuts.leading_score &= shortcuts.until_gap && rules.groups.size() == 1 && rules.unknown == 0;
+  shortcuts.leading_answer &= shortcuts.leading_score && (rules.unknown_with_cpu & ~kRuleOnly) == 0;
 }
 
 inline ClassId MatchQuery::ReadRoot(Asked& asked, Shortcuts& shortcuts) {
@@ -486,7 +486,7 @@ WorkerScore MatchQuery::ScoreOf(const WorkerMatch* match) const {
   WorkerScore score;
   if (match == nullptr) return score;
   score.gpu_tokens = match->gpu_tokens;
-  score.exact = match->certain && !match->ambiguous && match->untold == 0 &&
+  score.exact = match->certain && !match->ambiguous && match->unknown == 0 &&
                 (has_chain() || match->unnamed_gpu == 0);
   return score;
 }

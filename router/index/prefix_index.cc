@@ -289,31 +289,31 @@ uint64_t PrefixIndex::batch_pauses() const {
   return pauses;
 }
 
-std::string_view UntoldName(Untold property) {
+std::string_view UnknownPropertyName(UnknownProperty property) {
   switch (property) {
-    case Untold::kKinds:
+    case UnknownProperty::kKinds:
       return "kinds";
-    case Untold::kWindow:
+    case UnknownProperty::kWindow:
       return "window";
-    case Untold::kChunkSize:
+    case UnknownProperty::kChunkSize:
       return "chunk_size";
-    case Untold::kGroups:
+    case UnknownProperty::kGroups:
       return "groups";
-    case Untold::kEagle:
+    case UnknownProperty::kEagle:
       return "eagle";
-    case Untold::kReplay:
+    case UnknownProperty::kReplay:
       return "replay";
-    case Untold::kBlockSize:
+    case UnknownProperty::kBlockSize:
       return "block_size";
-    case Untold::kAlignment:
+    case UnknownProperty::kAlignment:
       return "alignment";
-    case Untold::kOffloadRule:
+    case UnknownProperty::kOffloadRule:
       return "offload_rule";
-    case Untold::kLoadEnd:
+    case UnknownProperty::kLoadEnd:
       return "load_end";
-    case Untold::kConflict:
+    case UnknownProperty::kConflict:
       return "conflict";
-    case Untold::kRelease:
+    case UnknownProperty::kRelease:
       break;
   }
   return "release";

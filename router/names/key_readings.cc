@@ -211,7 +211,7 @@ std::optional<KeyReading> ReadSpanKeys(const BlockStored& event, ExtraKeyScheme 
   return reading;
 }
 
-std::optional<std::string> UntoldAdapter(const BlockStored& event, const LoraPaths& paths) {
+std::optional<std::string> AdapterWithoutPath(const BlockStored& event, const LoraPaths& paths) {
   if (!event.lora_name || paths.contains(*event.lora_name)) return std::nullopt;
   return event.lora_name;
 }

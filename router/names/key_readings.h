@@ -63,6 +63,6 @@ std::optional<KeyReading> ReadSpanKeys(const BlockStored& event, ExtraKeyScheme 
                                        const LoraPaths& paths);
 
 // Returns the name of the adapter if tagged keys need its path and the path is not configured.
-std::optional<std::string> UntoldAdapter(const BlockStored& event, const LoraPaths& paths);
+std::optional<std::string> AdapterWithoutPath(const BlockStored& event, const LoraPaths& paths);
 
 }  // namespace kvcast::router

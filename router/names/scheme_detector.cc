@@ -203,8 +203,10 @@ std::optional<Fit> SchemeDetector::Impl::FitKnown(const BlockProbe& probe) {
 std::optional<SchemeSearch::Found> SchemeDetector::Impl::Search(const BlockProbe& probe) {
   // If the scheme is known, a store of an adapter without a configured path does not contradict the
   // scheme.
-  const bool untold = router::UntoldAdapter(probe.event, search_.lora_paths()).has_value();
-  if (IsKnown() && (untold || (probe.incomplete && fitted_blocks_))) return std::nullopt;
+  const bool adapter_without_path =
+      router::AdapterWithoutPath(probe.event, search_.lora_paths()).has_value();
+  if (IsKnown() && (adapter_without_path || (probe.incomplete && fitted_blocks_)))
+    return std::nullopt;
   return search_.Find(probe);
 }
 
@@ -345,9 +347,9 @@ SchemeDetector::Impl::Outcome SchemeDetector::Impl::OnKeysMiss(const BlockProbe&
 void SchemeDetector::Impl::NoteOpen(const BlockStored& event, KeyKindSet kinds,
                                     std::string_view reason) {
   proofs_changed_ = true;
-  if (const auto untold = router::UntoldAdapter(event, search_.lora_paths())) {
+  if (const auto adapter_without_path = router::AdapterWithoutPath(event, search_.lora_paths())) {
     return proofs_.NoteOpen(SetOf(KeyKind::kLora),
-                            "path of LoRA adapter " + *untold + " is not registered");
+                            "path of LoRA adapter " + *adapter_without_path + " is not registered");
   }
   proofs_.NoteOpen(kinds, reason);
 }

@@ -40,7 +40,7 @@ int64_t BlocksOf(const BlockStored& event) {
   return std::ssize(*event.token_ids) / (event.block_size * int64_t{event.tokens_per_position});
 }
 
-// The tokens of a store's span by position, and the tokens behind the span.
+// The tokens of a store's span by position, and the lookahead tokens behind each block.
 class Positions {
  public:
   explicit Positions(const BlockStored& event)

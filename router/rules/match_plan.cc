@@ -181,7 +181,7 @@ WorkerMatch MatchPlan::Evaluate() const {
   if (shape_.policy != MatchPolicy::kExact) return match;
   const OffloadReuse with_cpu = WithOffload(on_cpu_, match.gpu_tokens);
   match.with_cpu_tokens = with_cpu.tokens;
-  if (!with_cpu.certain) match.untold_with_cpu = static_cast<uint32_t>(Untold::kLoadEnd);
+  if (!with_cpu.certain) match.unknown_with_cpu = static_cast<uint32_t>(UnknownProperty::kLoadEnd);
   match.with_storage_tokens = WithOffload(on_any_lower_, match.gpu_tokens).tokens;
   Judge(reuse, match);
   return match;

@@ -36,7 +36,7 @@ class MatchPlan {
   // contain both. REQUIRES: no bit at or above shape.prompt_units.
   void Mark(uint8_t group, Tier tier, std::span<const uint64_t> positions);
 
-  // The caller must set WorkerMatch::worker, certain and untold. In untold_with_cpu this method
+  // The caller must set WorkerMatch::worker, certain and unknown. In unknown_with_cpu this method
   // sets only the bits of the properties that the blocks leave undecided.
   WorkerMatch Evaluate() const;
 

@@ -8,7 +8,7 @@ namespace kvcast::router {
 
 namespace {
 
-uint32_t Bit(Untold property) { return static_cast<uint32_t>(property); }
+uint32_t Bit(UnknownProperty property) { return static_cast<uint32_t>(property); }
 
 // vLLM drops a block only in the groups that contain a layer of the draft head (vllm/v1/core/
 // kv_cache_coordinator.py, v0.33). Groups with equal specs are looked up as one group.
@@ -20,31 +20,32 @@ bool DifferAndDrop(std::span<const GroupSpec> groups) {
          });
 }
 
-uint32_t UntoldOf(const WorkerRules& rules, const WorkerConfig& config,
-                  const GroupRegistry& registry, bool release_known, bool conflict) {
-  uint32_t untold = conflict ? Bit(Untold::kConflict) : 0;
+uint32_t UnknownProperties(const WorkerRules& rules, const WorkerConfig& config,
+                           const GroupRegistry& registry, bool release_known, bool conflict) {
+  uint32_t unknown = conflict ? Bit(UnknownProperty::kConflict) : 0;
   bool eagle = false;
   for (const GroupSpec& group : rules.groups) {
     if (!TakesPart(group)) continue;
-    if (IsWindowKind(group.kind) && group.sliding_window == 0) untold |= Bit(Untold::kWindow);
+    if (IsWindowKind(group.kind) && group.sliding_window == 0)
+      unknown |= Bit(UnknownProperty::kWindow);
     const bool chunked = group.kind == SpecKind::kChunkedLocalAttention;
-    if (chunked && group.chunk_size == 0) untold |= Bit(Untold::kChunkSize);
+    if (chunked && group.chunk_size == 0) unknown |= Bit(UnknownProperty::kChunkSize);
     eagle = eagle || group.eagle;
   }
-  if (registry.assumes_kinds()) untold |= Bit(Untold::kKinds);
-  if (eagle && rules.groups.size() > 1 && !release_known) untold |= Bit(Untold::kRelease);
-  if (registry.assumes_block_sizes()) untold |= Bit(Untold::kBlockSize);
-  if (registry.assumes_partial_hits()) untold |= Bit(Untold::kAlignment);
+  if (registry.assumes_kinds()) unknown |= Bit(UnknownProperty::kKinds);
+  if (eagle && rules.groups.size() > 1 && !release_known) unknown |= Bit(UnknownProperty::kRelease);
+  if (registry.assumes_block_sizes()) unknown |= Bit(UnknownProperty::kBlockSize);
+  if (registry.assumes_partial_hits()) unknown |= Bit(UnknownProperty::kAlignment);
   // Registered groups are complete and fully described.
-  if (!config.groups.empty()) return untold;
+  if (!config.groups.empty()) return unknown;
   const bool reuse_shown = rules.shortest_hit > 0;
-  if (!reuse_shown) untold |= Bit(Untold::kGroups);
+  if (!reuse_shown) unknown |= Bit(UnknownProperty::kGroups);
   const bool drop_known = config.eagle.has_value() || rules.lookahead > 0 || reuse_shown;
-  if (!drop_known || rules.drops_in_some_group) untold |= Bit(Untold::kEagle);
+  if (!drop_known || rules.drops_in_some_group) unknown |= Bit(UnknownProperty::kEagle);
   // A window group that the engine computes again after a hit announces no blocks, so the stream
   // does not show this group.
-  if (!config.replay_tokens) untold |= Bit(Untold::kReplay);
-  return untold;
+  if (!config.replay_tokens) unknown |= Bit(UnknownProperty::kReplay);
+  return unknown;
 }
 
 // True: vLLM's own pool in host memory (OffloadRule::kMirroredPool) may end a load elsewhere than
@@ -62,10 +63,12 @@ bool EndsElsewhereInVllm(const WorkerRules& rules) {
 
 // Returns the unknown properties that can change the number of tokens that the engine loads behind
 // the GPU hit.
-uint32_t UntoldOfLoads(const WorkerRules& rules, const WorkerConfig& config, bool release_known) {
-  uint32_t untold = rules.untold;
-  if (!config.offload_rule) untold |= Bit(Untold::kOffloadRule);
-  if (rules.replay_tokens > 0 || EndsElsewhereInVllm(rules)) untold |= Bit(Untold::kLoadEnd);
+uint32_t UnknownPropertiesOfLoads(const WorkerRules& rules, const WorkerConfig& config,
+                                  bool release_known) {
+  uint32_t unknown = rules.unknown;
+  if (!config.offload_rule) unknown |= Bit(UnknownProperty::kOffloadRule);
+  if (rules.replay_tokens > 0 || EndsElsewhereInVllm(rules))
+    unknown |= Bit(UnknownProperty::kLoadEnd);
   // The release matters in two cases. First: from v0.32 on, the lookup for a draft head goes one
   // chunk further. Second: releases of vLLM's connector count the chunks of a window in different
   // ways.
@@ -74,7 +77,7 @@ uint32_t UntoldOfLoads(const WorkerRules& rules, const WorkerConfig& config, boo
         const bool windows = rules.offload_rule == OffloadRule::kConnector;
         return TakesPart(group) && (group.eagle || (windows && IsWindowKind(group.kind)));
       });
-  if (depends && !release_known) untold |= Bit(Untold::kRelease);
+  if (depends && !release_known) unknown |= Bit(UnknownProperty::kRelease);
   // For a draft head, the lookup of Mamba states drops a chunk in host memory, but no block on the
   // GPU. Reuse on the GPU therefore does not show whether a chunk is dropped.
   const bool drops_states =
@@ -83,7 +86,7 @@ uint32_t UntoldOfLoads(const WorkerRules& rules, const WorkerConfig& config, boo
         return TakesPart(group) && group.kind == SpecKind::kMamba;
       });
   const bool drop_told = !config.groups.empty() || config.eagle || rules.lookahead > 0;
-  if (drops_states && !drop_told) untold |= Bit(Untold::kEagle);
+  if (drops_states && !drop_told) unknown |= Bit(UnknownProperty::kEagle);
   // For a draft head, vLLM's connector gives up one chunk of full attention. Before v0.32, it gives
   // up a second chunk if a copy in progress makes the lookup start again.
   const bool looks_again = rules.offload_rule == OffloadRule::kConnector &&
@@ -91,8 +94,8 @@ uint32_t UntoldOfLoads(const WorkerRules& rules, const WorkerConfig& config, boo
   const bool full_drops =
       std::any_of(rules.groups.begin(), rules.groups.end(),
                   [](const GroupSpec& group) { return group.eagle && IsFullKind(group.kind); });
-  if (looks_again && full_drops) untold |= Bit(Untold::kLoadEnd);
-  return untold;
+  if (looks_again && full_drops) unknown |= Bit(UnknownProperty::kLoadEnd);
+  return unknown;
 }
 
 }  // namespace
@@ -122,8 +125,8 @@ WorkerRules::WorkerRules(const WorkerConfig& config, const GroupRegistry& regist
   drops_in_some_group = config.groups.empty() && DifferAndDrop(groups);
   const int64_t registered = config.hash_lookahead_tokens;
   const bool conflict = shown.refused_tiers != 0 || (registered > 0 && registered != lookahead);
-  untold = UntoldOf(*this, config, registry, config.rules || shown.rules, conflict);
-  untold_with_cpu = UntoldOfLoads(*this, config, config.rules || shown.rules);
+  unknown = UnknownProperties(*this, config, registry, config.rules || shown.rules, conflict);
+  unknown_with_cpu = UnknownPropertiesOfLoads(*this, config, config.rules || shown.rules);
   const auto takes_part_as = [](bool chunked) {
     return [chunked](const GroupSpec& spec) {
       return TakesPart(spec) && chunked == (spec.kind == SpecKind::kChunkedLocalAttention);

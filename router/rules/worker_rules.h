@@ -26,7 +26,8 @@ struct alignas(64) WorkerRules {
   WorkerRules(const WorkerConfig& config, const GroupRegistry& registry, const Shown& shown);
   bool operator==(const WorkerRules&) const = default;
 
-  uint32_t untold = 0;  // mask of Untold: unknown properties that can change hits on the GPU
+  uint32_t unknown =
+      0;  // mask of UnknownProperty: unknown properties that can change hits on the GPU
   // True if the reusable prefix is the run of leading blocks that all groups hold, rounded down to
   // `alignment`. The prefix of each group is then the same run. The conditions: hash_block_size and
   // `alignment` are known, and replay_tokens is 0. All groups are equal. Their kind is a full kind,
@@ -34,7 +35,7 @@ struct alignas(64) WorkerRules {
   bool leading_run = false;
   // True: a worker without any block of the prompt matches 0 tokens. Registered groups: set if no
   // group has chunked local attention. Learned groups: set if a known group has another kind. Not
-  // set with Untold::kConflict.
+  // set with UnknownProperty::kConflict.
   bool nothing_without_blocks = true;
   OffloadRule offload_rule = OffloadRule::kConnector;
   EngineRules rules = EngineRules::kMain2026August;
@@ -47,8 +48,9 @@ struct alignas(64) WorkerRules {
   int64_t replay_tokens = 0;     // tokens of a hit that are computed again
   int64_t lookahead = 0;         // as Shown::lookahead; not shown: as registered
   int64_t shortest_hit = 0;      // see Shown; the engine uses every hit of at least this length
-  // Mask of Untold: unknown properties that can change the prefix after loads from lower tiers.
-  uint32_t untold_with_cpu = 0;
+  // Mask of UnknownProperty: unknown properties that can change the prefix after loads from lower
+  // tiers.
+  uint32_t unknown_with_cpu = 0;
   bool has_chunks = false;  // a group has chunked local attention
   // True: the engine drops a block for a draft head, but it is not known in which groups. `groups`
   // assumes all groups, so a hit can be longer than the answer.

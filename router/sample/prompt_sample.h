@@ -1,11 +1,12 @@
-// PromptSample: some of the prompts that a worker stores, as paths of content keys.
+// PromptSample: some of the prompts that a worker stores, as paths of content keys. A unit is
+// hash_block_size tokens. A path has one key for each unit.
 //
 // A prompt is chosen at its first block, or at the unit where it diverges from another sampled
 // prompt. The prompt is followed to its end. With n sampled prompts, a new prompt is chosen each
 // time the worker has stored 1/n of the number of blocks that it holds. So the sample is replaced
 // in the same time as the cache. The prompt that has not grown for the longest time is removed for
-// a new prompt. A prompt that another request used since the previous check stays. See also
-// kEnoughPrompts.
+// a new prompt. A prompt stays if another request used it since it was last examined for removal.
+// See also kEnoughPrompts.
 //
 // Memory: one unit takes 9 to 10 bytes: its key, one bit for each group, one byte of the filter,
 // and spare capacity. The sample takes at most 1 / kShare (4 %) of the index memory for the

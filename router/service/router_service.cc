@@ -296,7 +296,7 @@ Status RouterService::Impl::Listen(size_t server, const HttpOptions& options,
 
 Status RouterService::Impl::Serve(const RouterOptions& options) {
   std::vector<HttpRoute> routes = OwnRoutes(core_, [this] { return Totals(); });
-  for (auto more : {FieldRoutes(core_), StaticRoutes()}) {
+  for (auto more : {IndexerRoutes(core_), StaticRoutes()}) {
     routes.insert(routes.end(), std::move_iterator(more.begin()), std::move_iterator(more.end()));
   }
   if (options.admin_http) {

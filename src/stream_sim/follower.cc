@@ -108,7 +108,7 @@ void Follower::OnChallengeAnswer(std::span<const uint8_t> payload) {
   DecodeCounts counts;
   EventBatch answer;
   if (!DecodeBatch(payload, WireLimits(), answer, counts).ok() || answer.events.size() != 1) {
-    return Fail("Ordered", "the answer to a challenge is not the publisher's answer");
+    return Fail("Ordered", "the answer to a challenge is not a batch of one event");
   }
   const auto& store = std::get<BlockStored>(answer.events[0]);
   if (store.block_hashes.at(0) != BlockHash::FromUnsigned(nonce_)) {

@@ -18,7 +18,8 @@ struct RequestWork {
   std::string request_name;  // for messages
   int64_t computed = 0;
   int64_t end = 0;
-  std::vector<uint64_t> prefix;              // code by token, up to end
+  // By token, up to end: code of all tokens up to and including this token.
+  std::vector<uint64_t> prefix;
   std::vector<std::vector<BlockId>> tables;  // by group
 };
 

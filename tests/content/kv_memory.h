@@ -1,4 +1,5 @@
-// KvMemory: a GPU pool of real bytes that all groups share, and the expected content of its blocks.
+// KvMemory: the bytes of a simulated GPU pool that all groups share, and the expected content of
+// its blocks.
 //
 // A block of attention has one cell per token. A block of Mamba has four cells of one state. A code
 // determines the words of a cell. The code depends on the group, on the prefix and, for a state, on

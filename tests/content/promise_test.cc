@@ -33,7 +33,7 @@ Promises Compare(RunConfig config) {
   worker.offload_rule = RuleOf(config);
   EXPECT_TRUE(index.AddWorker(kWorker, worker).ok());
   Promises promises;
-  config.late_load_ms = 0;  // late loads reserve chunks that are still announced
+  config.late_load_ms = 0;  // no late load: until its copy ends, no request loads its chunks
   config.on_events = [&](std::vector<Event> events) {
     EventBatch batch;
     batch.events = std::move(events);
@@ -75,8 +75,8 @@ TEST_P(RouterPromise, EqualsTheLoadOfTheEngine) {
   EXPECT_GT(sum.loads, 10);
 }
 
-// A reset in vLLM sends no event, so a router predicts tokens that the engine does not hold any
-// more.
+// In vLLM, a reset of the connector's host memory sends no event, so a router predicts tokens that
+// the engine does not hold any more.
 TEST(Compatible, PromisesAreBrokenByTheResetsOfTheCompatibleMode) {
   int64_t wrong = 0;
   for (uint64_t seed = 1; seed <= 3; ++seed) {

@@ -576,9 +576,9 @@ TEST(CudaCopyBackend, RunsTheJobsOfTheTransferEngine) {
     ASSERT_TRUE(results[0].status.ok()) << results[0].status.ToString();
     if (direction == kStore) std::fill_n(fake.gpu->base(), fake.gpu->bytes(), std::byte{0xA5});
   }
+  ASSERT_EQ(engine->stats().loads.jobs, 1u);
   const auto after = fake.GpuBytes();
-  for (const auto& group :
-       engine->stats().loads.jobs == 1 ? std::vector{0, 1} : std::vector<int>{}) {
+  for (const int group : {0, 1}) {
     for (size_t block = 1; block < kBlocks; ++block) {
       for (size_t row = 0; row < 4; ++row) {
         const size_t offset = group == 0 ? row * 4096 * kBlocks + block * 4096

@@ -101,7 +101,7 @@ std::string WithMemberTwice(std::string_view member, const Json& object) {
 void CheckJson(std::string_view body) {
   const Result<Json> document = ReadJson(body, {.max_depth = kDepth});
   if (!document.ok() || !document->is_object()) {
-    KV_CHECK(!ParseQuery(body).ok() && !ParseFieldQuery(body, true).ok());
+    KV_CHECK(!ParseQuery(body).ok() && !ParseIndexerQuery(body, true).ok());
     return;
   }
   std::string packed;
@@ -112,8 +112,8 @@ void CheckJson(std::string_view body) {
   for (const bool by_hash : {false, true}) {
     const char* const member = by_hash ? "block_hashes" : "token_ids";
     if (!document->contains(member)) continue;
-    CheckSame(ParseFieldQuery(body, by_hash),
-              ParseFieldQuery(WithMemberTwice(member, *document), by_hash));
+    CheckSame(ParseIndexerQuery(body, by_hash),
+              ParseIndexerQuery(WithMemberTwice(member, *document), by_hash));
   }
   for (const char* const member : {"tokens", "hashes"}) {
     if (!document->contains(member)) continue;

@@ -89,8 +89,8 @@ class Run final : private ReplicaSink, private SourceNetwork {
     in_snapshot_ = true;
   }
   bool TakeTurn(AnswerLength) override { return true; }
-  void Request(Frame) override { open_ = true; }
-  void CloseRequest() override { open_ = false; }
+  void Request(Frame) override {}
+  void CloseRequest() override {}
   void RenewLive() override {}
 
   void Step() {
@@ -131,7 +131,6 @@ class Run final : private ReplicaSink, private SourceNetwork {
 
   Input input_;
   int64_t now_ms_ = 0;
-  bool open_ = false;
   bool in_snapshot_ = false;
   std::optional<uint64_t> expected_;
   std::vector<uint8_t> payload_;

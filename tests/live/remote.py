@@ -50,7 +50,7 @@ class RemoteEngine:
         return self._properties[amount]
 
     def kill(self) -> None:
-        """Kills the process, like a machine that fails. The engine is not shut down."""
+        """Kills the process without an orderly shutdown, as if its machine failed."""
         self._process.kill()
         self._process.wait()
 

@@ -1,5 +1,5 @@
 // A Source that the test drives by hand. Its publisher supports KVX1. The harness records the
-// requests and actions of the Source as text.
+// actions of the Source as text, and its latest request.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -64,8 +64,8 @@ class ExtendedHarness : public ::testing::Test, private ReplicaSink, private Sou
     const Bytes payload = TestPayload(seq, epoch);
     source.OnLive({seq, payload}, now_ms);
   }
-  // Connects twice. The Source trusts only the second connection, because a status has named the
-  // epoch before this connection.
+  // Connects twice. The Source trusts only the second connection, because a status had already
+  // named the epoch when this connection was made.
   void Join(uint64_t next_seq, uint64_t first_held = 0, uint64_t epoch = 1) {
     source.OnConnected(now_ms);
     End(next_seq, epoch, first_held);
@@ -91,7 +91,7 @@ class ExtendedHarness : public ::testing::Test, private ReplicaSink, private Sou
   uint64_t differing = 0;
   Texts log;
   std::optional<ExtensionRequest> asked;
-  std::optional<uint64_t> plain;
+  std::optional<uint64_t> plain_replay_start;
   int renewals = 0;
   bool commits = true;
   bool wants_challenge = false;
@@ -134,7 +134,7 @@ class ExtendedHarness : public ::testing::Test, private ReplicaSink, private Sou
     if (const auto request = residency::ParseRequest(start)) {
       asked = request;
     } else {
-      plain = ParseStart(start);
+      plain_replay_start = ParseStart(start);
     }
   }
   void CloseRequest() override {}

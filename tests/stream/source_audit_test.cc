@@ -122,7 +122,7 @@ TEST_F(SourceAudit, WithoutAuditsAQuarantineEndsInTime) {
     EXPECT_EQ(state(), SourceState::kQuarantined);
     now_ms = std::max(now_ms, source.deadline_ms());
     source.OnTimer(now_ms);
-    if (plain) PlainEnd();
+    if (plain_replay_start) PlainEnd();
   }
   EXPECT_EQ(now_ms, until_ms) << "a timer must end the quarantine";
   EXPECT_EQ(state(), SourceState::kCleared);

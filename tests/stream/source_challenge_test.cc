@@ -110,7 +110,7 @@ TEST_F(SourceChallenge, WithoutAnAnswerIsSentAgainAfterTheNextStatus) {
   EXPECT_EQ(state(), SourceState::kSynced);
 }
 
-// The publisher learns the engine's scheme from the batches, so its first answer has no batch.
+// The publisher learns the engine's hash scheme from the batches, so its first answer has no batch.
 TEST_F(SourceChallenge, WithoutAnAnswerIsSentAgainWhileBatchesArrive) {
   JoinUntilChallenge();
   EndWithFlag(0);
@@ -142,15 +142,15 @@ TEST_F(SourceChallenge, OfACopiedStateIsSentAfterTheSnapshot) {
   source.OnConnected(now_ms);
   End(status);
   ASSERT_EQ(AskedVerb(), Verb::kSnapshot);
-  status.answers_challenges = false;  // only the status of STATUS has the flag
+  status.answers_challenges = false;  // only an answer to the request STATUS has the flag
   End(status);
   EXPECT_EQ(state(), SourceState::kSynced);
   source.OnTimer(now_ms);
   EXPECT_EQ(AskedVerb(), Verb::kChallenge);
 }
 
-// After a loss without a proof, the batches may belong to a new publisher.
-TEST_F(SourceChallenge, ALossWithoutAProofIsARestart) {
+// After the connection was lost, a publisher that gives no proof of its identity may be a new one.
+TEST_F(SourceChallenge, ALostConnectionWithoutAProofIsARestart) {
   JoinUntilChallenge();
   Reply(0);
   wants_challenge = false;

@@ -19,7 +19,7 @@ TEST_F(SourceExtended, TheFirstRequestIsForAStatus) {
   source.OnConnected(now_ms);
   EXPECT_EQ(AskedVerb(), Verb::kStatus);
   PlainEnd();
-  EXPECT_EQ(plain, 0u) << "a legacy publisher must get a plain replay request";
+  EXPECT_EQ(plain_replay_start, 0u) << "a legacy publisher must get a plain replay request";
   EXPECT_FALSE(source.status(now_ms).extended);
 }
 
@@ -223,7 +223,7 @@ TEST_F(SourceExtended, APublisherThatForgotTheExtensionGetsANewConnection) {
   EXPECT_FALSE(source.status(now_ms).extended);
   source.OnConnected(now_ms);
   PlainEnd();
-  EXPECT_EQ(plain, 0u);
+  EXPECT_EQ(plain_replay_start, 0u);
   Reply(0, 1);
   PlainEnd();
   EXPECT_EQ(Log(), Texts{"1.0"});

@@ -133,13 +133,13 @@ TEST(ReplicaStatePart, AReplacementEndsSuspicionAndRemedy) {
   replica.NoteMissing();
   replica.Suspect(SourceReason::kBadEvents);
   replica.SetRemedy(Remedy::kReplaceBuckets, 5);
-  EXPECT_TRUE(replica.replaced());
+  EXPECT_TRUE(replica.being_replaced());
   EXPECT_EQ(replica.buckets_to_replace(), 5u);
   EXPECT_EQ(replica.reason(), SourceReason::kBadEvents);
   replica.NoteReplaced();
   EXPECT_EQ(replica.contents(), CopyContents::kWhole);
   EXPECT_FALSE(replica.suspect());
-  EXPECT_FALSE(replica.replaced());
+  EXPECT_FALSE(replica.being_replaced());
 }
 
 TEST(ReplicaStatePart, ASuspectOrReplacedCopyHasNoPendingAudit) {

@@ -145,7 +145,7 @@ TEST_F(TurnTest, ASourceOfVerySlowBatchesPauses) {
   hostile().network.sizes.assign(100, 10);
   Round();
   EXPECT_EQ(hostile().applied, 1);
-  const int64_t pause_ms = TurnBudget::kPauseShare * 40;
+  const int64_t pause_ms = TurnBudget::kPauseFactor * 40;
   EXPECT_EQ(hostile().pump.deadline_ms(), now_ms + pause_ms);
   for (const int64_t passed_ms : {int64_t{0}, int64_t{1}, pause_ms - 1}) {
     now_ms = 1000 + passed_ms;
@@ -167,7 +167,7 @@ TEST_F(TurnTest, ASourceIsSlowForATimeAfterASlowTurn) {
   EXPECT_EQ(hostile().pump.next_turn(now_ms), TurnLength::kShort);
   hostile().cost_us = 5000;
   Round();
-  const int64_t until_ms = now_ms + TurnBudget::kSlowShare * 5;
+  const int64_t until_ms = now_ms + TurnBudget::kSlowFactor * 5;
   EXPECT_EQ(hostile().pump.next_turn(until_ms - 1), TurnLength::kSlow);
   EXPECT_EQ(hostile().pump.next_turn(until_ms), TurnLength::kShort);
   EXPECT_EQ(sources[1]->pump.next_turn(now_ms), TurnLength::kShort);
@@ -177,7 +177,7 @@ TEST_F(TurnTest, AVerySlowTurnIsLong) {
   hostile().cost_us = 21'000;
   hostile().network.sizes.assign(2, 10);
   Round();
-  const int64_t until_ms = now_ms + TurnBudget::kSlowShare * 21;
+  const int64_t until_ms = now_ms + TurnBudget::kSlowFactor * 21;
   EXPECT_EQ(hostile().pump.next_turn(until_ms - 1), TurnLength::kLong);
   EXPECT_EQ(hostile().pump.next_turn(until_ms), TurnLength::kShort);
   // A turn that is slow, but not very slow, does not extend the time in which the next turns are

@@ -129,8 +129,8 @@ inline BlockStored OnHost(BlockStored event) {
   return event;
 }
 
-inline bool Lacks(const WorkerMatch& match, Untold property) {
-  return (match.untold & static_cast<uint32_t>(property)) != 0;
+inline bool Lacks(const WorkerMatch& match, UnknownProperty property) {
+  return (match.unknown & static_cast<uint32_t>(property)) != 0;
 }
 
 }  // namespace kvcast::testing

@@ -23,7 +23,7 @@ inline void ExpectScoresAre(const std::vector<WorkerScore>& scores, const Prompt
     EXPECT_EQ(score->gpu_tokens, match.gpu_tokens);
     const bool hidden =
         prompt.hashes.empty() && prompt.integer_hashes.empty() && match.unnamed_gpu > 0;
-    EXPECT_EQ(score->exact, match.certain && !match.ambiguous && match.untold == 0 && !hidden);
+    EXPECT_EQ(score->exact, match.certain && !match.ambiguous && match.unknown == 0 && !hidden);
     ++score;
   }
   EXPECT_EQ(score, scores.end());

@@ -1,6 +1,6 @@
 // The number of received bytes bounds the memory that the decoder allocates. Declared lengths do
 // not raise this bound. If the same payload is decoded again into the same batch object, the
-// decoder allocates no memory.
+// decoder allocates memory only for extra keys and long texts.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -84,6 +84,7 @@ TEST(Allocation, CutPayloadsAllocateLittle) {
 
 TEST(Allocation, DecodingTheSamePayloadAgainAllocatesNoMemory) {
   EventBatch batch = BatchOf(FullStored());
+  // Each decoding allocates the extra keys, and a text that does not fit into std::string itself.
   std::get<BlockStored>(batch.events[0]).extra_keys.reset();
   std::get<BlockStored>(batch.events[0]).lora_name = "short";
   const Payload payload = Encode(batch);

@@ -141,7 +141,7 @@ struct FormedNumber {
   uint8_t lead;  // the form; 0: the shortest form
 };
 
-// Any form of an integer from 0 to 2^32 - 1 with an unsigned form of at most 32 bits.
+// A random integer from 0 to 2^32 - 1, in a random unsigned form of at most 32 bits.
 FormedNumber SmallNumber(std::mt19937_64& random) {
   const bool border = random() % 2 == 0;
   const int64_t number =
@@ -195,7 +195,8 @@ NumberList RandomNumbers(std::mt19937_64& random, size_t longest) {
   return list;
 }
 
-// The functions may leave out values near the end of the input, but no other values.
+// NextSmallIntegers and SkipSmallIntegers must read all values before the first OtherNumber. They
+// may leave out values within `end` bytes of the end of the input.
 void ExpectDone(size_t done, const NumberList& list, const Reader& reader, size_t end) {
   EXPECT_LE(done, list.small);
   if (reader.remaining() > end) {

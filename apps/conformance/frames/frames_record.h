@@ -1,4 +1,5 @@
-// Recordings of complete ZeroMQ messages, as read from the files of class `frames`.
+// Recordings of complete ZeroMQ messages, as read from the files in the folders `frames` of
+// tests/data/recordings.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -54,8 +55,8 @@ struct FramesFile {
   std::vector<CapturedConnection> connections;
 };
 
-// kMalformed: the text is not JSON, is of another class, or a field is missing or of the wrong
-// type.
+// kMalformed: the text is not JSON or is another kind of recording, or a field is missing or of the
+// wrong type.
 Result<FramesFile> ParseFramesFile(std::string_view text);
 
 // True: the text may be a file of class `frames`. Used to select files.

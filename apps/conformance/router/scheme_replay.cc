@@ -92,11 +92,11 @@ void CheckKinds(const RecordedStream& stream, const SchemeOutcome& outcome,
 
 // With tagged keys, an adapter without its path is never proven. The other kinds of key must not be
 // affected.
-void CheckUntoldPaths(const RecordedStream& stream, const SchemeDetectorConfig& candidates,
-                      const SchemeCheck& check) {
-  RecordedStream untold = stream;
-  untold.lora_paths.clear();
-  const SchemeVerdict verdict = ReplayScheme(untold, candidates).verdict;
+void CheckUnknownPaths(const RecordedStream& stream, const SchemeDetectorConfig& candidates,
+                       const SchemeCheck& check) {
+  RecordedStream without_paths = stream;
+  without_paths.lora_paths.clear();
+  const SchemeVerdict verdict = ReplayScheme(without_paths, candidates).verdict;
   const bool bare = stream.config.chain_form.extra_keys == ExtraKeyScheme::kBare;
   const KeyProof lora = verdict.of(KeyKind::kLora).proof;
   check(verdict.state == SchemeState::kMatched, "without paths: " + InWords(verdict));
@@ -195,7 +195,7 @@ std::string CheckScheme(const RecordedStream& stream, const SchemeDetectorConfig
   check(named, "found " + InWords(outcome.verdict) + ", recorded " + ToString(TruthOf(truth)));
 
   CheckKinds(stream, outcome, check);
-  if (!stream.lora_paths.empty()) CheckUntoldPaths(stream, candidates, check);
+  if (!stream.lora_paths.empty()) CheckUnknownPaths(stream, candidates, check);
 
   const SchemeDetectorConfig fewer = Without(candidates, truth.none_hash);
   const SchemeVerdict unknown = ReplayScheme(stream, fewer).verdict;

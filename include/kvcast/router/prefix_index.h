@@ -81,9 +81,10 @@ struct IndexCounters {
   uint64_t clears = 0;           // AllBlocksCleared events
   uint64_t unknown_removes = 0;  // removes of a hash that is not held (ignored)
   // Events with a group or block size out of range, or in conflict with the known groups. They are
-  // not applied, and the worker has Untold::kConflict.
+  // not applied, and the worker has UnknownProperty::kConflict.
   uint64_t bad_events = 0;
-  // Events of a group whose kind has no reuse rule (not indexed).
+  // Events of a group whose kind has no reuse rule, or that is registered without prefix caching
+  // (not indexed).
   uint64_t unknown_kinds = 0;
   // Stores without a kind; the index treats them as full_attention.
   uint64_t assumed_kinds = 0;
@@ -94,7 +95,8 @@ struct IndexCounters {
   // Current number of these entries on the GPU, if each entry fills one block of the engine. 0 if a
   // block of the engine can have several hashes.
   uint64_t whole_gpu_blocks = 0;
-  // Stored blocks whose content stayed unknown, by reason.
+  // Blocks whose content was not known when they were stored, by reason. The content of such a
+  // block may become known later.
   std::array<uint64_t, kUnnamedReasons> unnamed_blocks{};
   // Current number of (tier, group, hash) entries whose content is not known.
   uint64_t unnamed = 0;
@@ -172,24 +174,24 @@ struct WorkerMatch {
   // Only for queries with content keys and a hash chain: the number of hashes of the prompt up to
   // the last block that the query found by hash. 0: the query found no block by hash.
   int64_t unnamed_units = 0;
-  // Mask of Untold: the unknown properties that could change gpu_tokens.
-  uint32_t untold = 0;
-  // Mask of Untold: the unknown properties that could change with_cpu_tokens.
-  uint32_t untold_with_cpu = 0;
+  // Mask of UnknownProperty: the unknown properties that could change gpu_tokens.
+  uint32_t unknown = 0;
+  // Mask of UnknownProperty: the unknown properties that could change with_cpu_tokens.
+  uint32_t unknown_with_cpu = 0;
 };
 
 // The short answer for one worker; see PrefixIndex::Scores.
 struct WorkerScore {
   WorkerId worker;
-  // False: gpu_tokens may be wrong, and Match gives the reason in `certain`, `ambiguous`, `untold`,
-  // or `unnamed_gpu`.
+  // False: gpu_tokens may be wrong, and Match gives the reason in `certain`, `ambiguous`,
+  // `unknown`, or `unnamed_gpu`.
   bool exact = false;
   int64_t gpu_tokens = 0;  // as in WorkerMatch; at least 1
 };
 
 // Properties of a worker that an answer depends on, and that neither the events nor the
 // registration of the worker contain. The values are bits of a mask.
-enum class Untold : uint32_t {
+enum class UnknownProperty : uint32_t {
   // The kinds of the groups.
   kKinds = 1,
   // The window of a sliding-window group.
@@ -211,7 +213,7 @@ enum class Untold : uint32_t {
   // The block size of a Mamba group, or of a full-attention group beside a Mamba group. The blocks
   // of the group may be larger than its stores so far.
   kBlockSize = 256,
-  // The rule of lookups on lower tiers. kOffloadRule and kLoadEnd occur only in untold_with_cpu.
+  // The rule of lookups on lower tiers. kOffloadRule and kLoadEnd occur only in unknown_with_cpu.
   kOffloadRule = 512,
   // The end of a load is unknown in four cases. First: the engine computes windows again after the
   // load. Second: the load ends inside a block, and the events also announce a longer part of this
@@ -224,9 +226,9 @@ enum class Untold : uint32_t {
   // lookahead than WorkerConfig::hash_lookahead_tokens.
   kConflict = 2048,
 };
-inline constexpr int kUntoldProperties = 12;
+inline constexpr int kUnknownProperties = 12;
 // "kinds", "window", "chunk_size", ...
-std::string_view UntoldName(Untold property);
+std::string_view UnknownPropertyName(UnknownProperty property);
 
 // The properties of a worker that a caller needs to build a query.
 struct PromptShape {

@@ -91,7 +91,7 @@ struct WorkerConfig {
   // Number of tokens after a block that its hash also covers. If this number is more than 0, no
   // group drops a block for its draft head. The chain of a query then ends at the last block with
   // this number of tokens after it. If stores on the GPU show another number, the index uses that
-  // number, and the worker has Untold::kConflict. 0: not known, or no such tokens.
+  // number, and the worker has UnknownProperty::kConflict. 0: not known, or no such tokens.
   int64_t hash_lookahead_tokens = 0;
   // vLLM's bounded replay of windows; see CacheConfig::replay_tokens. nullopt: the index assumes 0.
   std::optional<int64_t> replay_tokens;

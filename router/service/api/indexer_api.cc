@@ -109,7 +109,7 @@ HttpReply Unregister(ServiceCore& core, const HttpRequest& request) {
 }
 
 HttpReply AnswerFieldQuery(ServiceCore& core, const HttpRequest& request, bool by_hash) {
-  const auto query = ParseFieldQuery(request.body, by_hash);
+  const auto query = ParseIndexerQuery(request.body, by_hash);
   if (!query.ok()) {
     ++core.refused;
     return ErrorReply(query.status());
@@ -122,7 +122,7 @@ HttpReply AnswerFieldQuery(ServiceCore& core, const HttpRequest& request, bool b
 
 }  // namespace
 
-std::vector<HttpRoute> FieldRoutes(ServiceCore& core) {
+std::vector<HttpRoute> IndexerRoutes(ServiceCore& core) {
   using R = const HttpRequest&;
   using enum HttpRoute::Method;
   using enum HttpRoute::Lane;

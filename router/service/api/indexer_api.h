@@ -30,6 +30,6 @@
 namespace kvcast::router {
 
 // The routes of the Mooncake indexer API. `core` must outlive the routes.
-std::vector<HttpRoute> FieldRoutes(ServiceCore& core);
+std::vector<HttpRoute> IndexerRoutes(ServiceCore& core);
 
 }  // namespace kvcast::router

@@ -119,7 +119,7 @@ Result<WorkerSelection> ParseWorkerSelection(std::string_view body) {
   return selection;
 }
 
-Result<Query> ParseFieldQuery(std::string_view body, bool by_hash) {
+Result<Query> ParseIndexerQuery(std::string_view body, bool by_hash) {
   const char* const prompt_member = by_hash ? "block_hashes" : "token_ids";
   Result<Prompt> read = by_hash ? TakePrompt(body, {.hashes = prompt_member})
                                 : TakePrompt(body, {.tokens = prompt_member});

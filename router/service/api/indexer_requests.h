@@ -28,6 +28,6 @@ Result<WorkerRegistration> ParseRegistration(std::string_view body);
 // POST /unregister.
 Result<WorkerSelection> ParseWorkerSelection(std::string_view body);
 // POST /query, or with `by_hash` POST /query_by_hash.
-Result<Query> ParseFieldQuery(std::string_view body, bool by_hash);
+Result<Query> ParseIndexerQuery(std::string_view body, bool by_hash);
 
 }  // namespace kvcast::router

@@ -25,7 +25,8 @@ constexpr std::array kStreamMetrics = {
     WorkerMetric{
         "kvcast_source_oversized_total",
         "Times that the router dropped all blocks of the worker because of a limit, since the "
-        "worker was registered. There are two limits: the max_residencies of the worker, and the "
+        "worker was registered. There are three limits: the max_residencies of the worker, the "
+        "number of block copies of the worker, and the "
         "max_residencies of the router for all workers together. If all workers together exceed "
         "the limit of the router, each worker may hold at most the limit divided by the number of "
         "workers. The router drops the blocks of a worker above this share when it applies the "
@@ -232,8 +233,8 @@ constexpr std::array kEventMetrics = {
                  "router treats such a group as full attention.",
                  kCounter, [](W w) { return w.index.assumed_kinds; }},
     WorkerMetric{"kvcast_index_reannounced_blocks_total",
-                 "Block hashes not indexed because their store events only report a prefix cache "
-                 "hit, since the worker was registered.",
+                 "Block hashes not indexed again because their store events only report a prefix "
+                 "cache hit, since the worker was registered.",
                  kCounter, [](W w) { return w.index.reannounced_blocks; }},
     WorkerMetric{"kvcast_index_residencies",
                  "Current number of index entries (tier, group, block hash) of the worker.", kGauge,

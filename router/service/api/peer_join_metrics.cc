@@ -45,8 +45,8 @@ void AddPeerJoinFamilies(const PeerJoinMetrics& metrics, std::vector<MetricFamil
              "of the other router, or until the join failed.",
              MetricType::Gauge, metrics.join->seconds, families);
     AddValue("kvcast_peer_join_bytes",
-             "Bytes of the other router's state that this router received.", MetricType::Gauge,
-             static_cast<double>(metrics.join->bytes), families);
+             "Bytes that this router received of the state of the router that it joins from.",
+             MetricType::Gauge, static_cast<double>(metrics.join->bytes), families);
     AddValue("kvcast_peer_join_workers", "Workers in the state of the other router.",
              MetricType::Gauge, static_cast<double>(metrics.join->workers), families);
     AddValue("kvcast_peer_join_workers_restored_total",

@@ -55,10 +55,10 @@ struct WorkerRegistration {
   std::vector<std::vector<uint8_t>> candidate_none_hashes;
   // The model that the worker serves, and the names of the worker; for selection and display.
   std::string model;
-  std::string instance;  // empty: worker.name is used
-  bool instance_is_number = false;
-  int64_t block_size = 0;  // as POST /register gives it; only displayed. 0: not given
-  std::string routing_group = "default";
+  std::string instance;             // empty: worker.name is used
+  bool instance_is_number = false;  // the instance is a number in JSON
+  int64_t block_size = 0;           // as POST /register gives it; only displayed. 0: not given
+  std::string routing_group = "default";  // a query can select the workers of one group
   int64_t data_parallel_rank = 0;
   // Number of ranks, from data_parallel_rank on. Each rank is a worker of its own; see ExpandRanks.
   int64_t data_parallel_size = 1;
@@ -81,7 +81,7 @@ inline bool HasReplay(const WorkerRegistration& source) {
   return !source.replay_endpoint.empty() || IsLogEndpoint(source.endpoint);
 }
 
-// Values that apply to sources of several lists.
+// Defaults for the sources of the source files, of DNS and of Kubernetes.
 struct SourceDefaults {
   // For each source that does not set the same property.
   std::optional<HashAlgorithm> algorithm;

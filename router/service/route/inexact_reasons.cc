@@ -8,35 +8,35 @@ namespace {
 
 // Returns the reason. If a member of the source's configuration can remove the reason, the text
 // names this member.
-std::string WhyUntold(Untold property) {
+std::string WhyUnknown(UnknownProperty property) {
   switch (property) {
-    case Untold::kKinds:
+    case UnknownProperty::kKinds:
       return "the kinds of the groups are neither sent nor registered: set groups";
-    case Untold::kWindow:
+    case UnknownProperty::kWindow:
       return "the window of a group is not known: set groups";
-    case Untold::kChunkSize:
+    case UnknownProperty::kChunkSize:
       return "the chunk size of a group is not known: set chunk_size";
-    case Untold::kGroups:
+    case UnknownProperty::kGroups:
       return "no reuse has shown yet that all groups were announced: set groups";
-    case Untold::kEagle:
+    case UnknownProperty::kEagle:
       return "not known which groups drop a block for a draft head: set eagle, or groups if the "
              "groups differ";
-    case Untold::kReplay:
+    case UnknownProperty::kReplay:
       return "not known whether the engine ignores short hits: set replay_tokens";
-    case Untold::kBlockSize:
+    case UnknownProperty::kBlockSize:
       return "not known whether a group has larger blocks than its stores, or whether a Mamba "
              "group has hits inside blocks of other groups: set groups and alignment";
-    case Untold::kAlignment:
+    case UnknownProperty::kAlignment:
       return "not known whether hits end inside Mamba blocks: set alignment, or release";
-    case Untold::kOffloadRule:
+    case UnknownProperty::kOffloadRule:
       return "not known how the engine looks up blocks on lower tiers: set offload_rule";
-    case Untold::kLoadEnd:
+    case UnknownProperty::kLoadEnd:
       return "not known where a load ends: the cause is bounded replay, an end inside a block, "
              "a draft head of vLLM before v0.32, or a mirrored pool beside Mamba or chunked groups";
-    case Untold::kConflict:
+    case UnknownProperty::kConflict:
       return "events contradict the groups or the lookahead that are registered or were announced "
              "before: set groups and lookahead";
-    case Untold::kRelease:
+    case UnknownProperty::kRelease:
       break;
   }
   return "not known how many blocks a lookup reads if it drops a block: set release";
@@ -46,8 +46,9 @@ std::string WhyUntold(Untold property) {
 
 std::string WhyNoProofOfLoads(const QueryAnswer& answer, bool by_chain) {
   const WorkerMatch& match = answer.match;
-  if (match.untold_with_cpu != 0) {
-    return WhyUntold(static_cast<Untold>(match.untold_with_cpu & -match.untold_with_cpu));
+  if (match.unknown_with_cpu != 0) {
+    return WhyUnknown(
+        static_cast<UnknownProperty>(match.unknown_with_cpu & -match.unknown_with_cpu));
   }
   const bool hidden = answer.named_by == NamedBy::kContent && !by_chain && match.has_unnamed;
   return hidden ? "blocks whose content is not known" : "";
@@ -57,8 +58,8 @@ std::string WhyNoProof(const QueryAnswer& answer, bool by_chain, const IndexCoun
   const WorkerMatch& match = answer.match;
   if (match.ambiguous)
     return "ambiguous: the worker used a hash for two contents, or two hashes for a content";
-  if (match.untold != 0) {
-    return WhyUntold(static_cast<Untold>(match.untold & -match.untold));
+  if (match.unknown != 0) {
+    return WhyUnknown(static_cast<UnknownProperty>(match.unknown & -match.unknown));
   }
   const bool hidden = answer.named_by == NamedBy::kContent && !by_chain && match.unnamed_gpu > 0 &&
                       match.hit != HitKind::kFull;

@@ -163,7 +163,7 @@ class RequestRouter {
   // counts. kNotFound: there is no such booking.
   struct Admission {
     std::string worker;
-    int64_t promised_tokens = 0;
+    int64_t predicted_tokens = 0;
     uint64_t next_seq = 0;  // next_seq of the chosen worker's answer
     bool comparable = false;
     bool first = false;                     // first admission of this request

@@ -12,12 +12,12 @@ void ApplyAnswers(std::span<const ReuseAnswer> answers, ReuseDiagnosis& diagnosi
   // Answers whose reuse is the prediction, rounded down to the alignment of the groups.
   int64_t rounded = 0;
   for (const ReuseAnswer& answer : answers) {
-    if (answer.promised_tokens <= 0) continue;
+    if (answer.predicted_tokens <= 0) continue;
     ++promises;
     unused += answer.reused_tokens == 0;
-    if (!misaligned || answer.reused_tokens == answer.promised_tokens) continue;
-    const int64_t off_grid = answer.promised_tokens % diagnosis.group_alignment;
-    rounded += answer.reused_tokens == answer.promised_tokens - off_grid;
+    if (!misaligned || answer.reused_tokens == answer.predicted_tokens) continue;
+    const int64_t off_grid = answer.predicted_tokens % diagnosis.group_alignment;
+    rounded += answer.reused_tokens == answer.predicted_tokens - off_grid;
   }
   if (promises < kMinTestedPrompts) return;
   if (rounded * 2 > promises) {

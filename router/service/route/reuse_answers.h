@@ -11,7 +11,7 @@
 namespace kvcast::router {
 
 struct ReuseAnswer {
-  int64_t promised_tokens = 0;
+  int64_t predicted_tokens = 0;
   int64_t reused_tokens = 0;
 };
 

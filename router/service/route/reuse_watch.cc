@@ -97,9 +97,9 @@ void ReuseWatch::Note(WorkerId worker, std::string_view kind, const ReuseAnswer&
   const std::string cause(DiagnosisName(DiagnosisOf(watched)));
   ReuseTotals& totals = watched.totals[{kind.empty() ? "none" : std::string(kind), cause}];
   ++totals.requests;
-  totals.predicted_tokens += static_cast<uint64_t>(std::max<int64_t>(answer.promised_tokens, 0));
+  totals.predicted_tokens += static_cast<uint64_t>(std::max<int64_t>(answer.predicted_tokens, 0));
   totals.reused_tokens += static_cast<uint64_t>(std::max<int64_t>(answer.reused_tokens, 0));
-  if (answer.promised_tokens <= 0) return;
+  if (answer.predicted_tokens <= 0) return;
   if (watched.answers.size() < kAnswers) {
     watched.answers.push_back(answer);
   } else {

@@ -119,14 +119,14 @@ static Result<bool> TakeAdmission(ServiceCore& core, const Feedback& feedback) {
   const auto kind = known ? SpecKindName(groups[static_cast<size_t>(*limiting_group)].kind) : "";
   core.reuse.Note(
       worker->id, kind,
-      {.promised_tokens = booked->promised_tokens, .reused_tokens = feedback.reused_tokens});
+      {.predicted_tokens = booked->predicted_tokens, .reused_tokens = feedback.reused_tokens});
   // If the prediction follows another rule than the engine's, a difference does not refute the
   // worker's state.
   if (core.request_router->policy() == RoutingPolicy::kFullOnly) return false;
   const bool comparable =
       booked->comparable && (!feedback.next_seq || *feedback.next_seq == booked->next_seq);
   const bool refuted =
-      worker->source->NoteReuse(booked->promised_tokens, feedback.reused_tokens, comparable);
+      worker->source->NoteReuse(booked->predicted_tokens, feedback.reused_tokens, comparable);
   if (refuted) core.fleet->Contradict(worker->id);
   return refuted;
 }

@@ -54,7 +54,7 @@ class ReplicaState {
   bool suspect() const { return suspect_; }
   Remedy remedy() const { return remedy_; }
   // True: the copy must be replaced, and the replacement has not ended.
-  bool replaced() const { return remedy_ != Remedy::kNone; }
+  bool being_replaced() const { return remedy_ != Remedy::kNone; }
   uint64_t buckets_to_replace() const { return buckets_; }
   // The latest reason to suspect, to replace or to clear the copy.
   SourceReason reason() const { return reason_; }
@@ -110,14 +110,14 @@ class ReplicaState {
     reason_ = reason;
     audit_.reset();
   }
-  // REQUIRES: for kReplaceBuckets, replaced() is true.
+  // REQUIRES: for kReplaceBuckets, being_replaced() is true.
   void SetRemedy(Remedy remedy, uint64_t buckets = 0) {
     remedy_ = remedy;
     buckets_ = buckets;
     audit_.reset();
   }
   void AuditLater(const residency::PublisherStatus& status) {
-    KV_DCHECK(!suspect_ && !replaced());
+    KV_DCHECK(!suspect_ && !being_replaced());
     audit_ = status;
   }
   void DropAudit() { audit_.reset(); }

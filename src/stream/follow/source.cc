@@ -32,7 +32,7 @@ void Source::Resume(const SavedPosition& position) {
 
 // A missing proof does not change the state: the state is still the result of the applied batches.
 std::optional<SavedPosition> Source::Position() const {
-  if (!replica_.applied() || replica_.suspect() || replica_.replaced()) return std::nullopt;
+  if (!replica_.applied() || replica_.suspect() || replica_.being_replaced()) return std::nullopt;
   if (quarantine_.active()) return std::nullopt;
   return SavedPosition{.epoch = publisher_.epoch,
                        .first_seq = status_.first_seq,

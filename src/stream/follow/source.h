@@ -175,7 +175,7 @@ class Source {
   void ScheduleAudit();
   bool wants_request() const {
     return can_replay_ && connection_.up() &&
-           (replica_.replaced() || publisher_.proof.missing() || position_.has_hole());
+           (replica_.being_replaced() || publisher_.proof.missing() || position_.has_hole());
   }
   // True: OnTimer calls Replace, which requests a snapshot. A publisher without digests gives no
   // snapshots in the rest of its epoch: Replace then forgets a suspect state, and missing batches
@@ -187,7 +187,7 @@ class Source {
   // True: a repair waits until the state is at the sequence number of the repair's answer.
   bool catches_up() const { return request_.end && position_.next() < request_.end->next_seq; }
   bool blocked() const {
-    return publisher_.proof.missing() || (replica_.replaced() && !catches_up()) ||
+    return publisher_.proof.missing() || (replica_.being_replaced() && !catches_up()) ||
            request_.kind == Kind::kSnapshot;
   }
   bool probes() const { return can_replay_ && limits_.probe_interval_ms > 0; }

@@ -72,7 +72,7 @@ void Source::CompareDigests(const PublisherStatus& status) {
   ++status_.digest_mismatches;
   NoteFailure(SourceReason::kDigest);
   Replace(SourceReason::kDigest);
-  if (replica_.replaced() && publisher_.epoch && sink_->Repairs()) {
+  if (replica_.being_replaced() && publisher_.epoch && sink_->Repairs()) {
     replica_.SetRemedy(Remedy::kCompareBuckets);
   }
 }
@@ -128,7 +128,7 @@ void Source::GoOnWithRepair() {
 }
 
 void Source::StopRepair() {
-  if (replica_.replaced()) replica_.SetRemedy(Remedy::kReplaceAll);
+  if (replica_.being_replaced()) replica_.SetRemedy(Remedy::kReplaceAll);
   if (request_.repairs()) CloseRequest();
 }
 

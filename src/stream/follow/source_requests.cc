@@ -24,18 +24,18 @@ void Source::Settle() {
   if (request_.end && request_.end->next_seq == position_.next()) return GoOnWithRepair();
   // All other requests are more urgent than a challenge, which is sent again after a later status.
   if (request_.kind == Kind::kChallenge && wants_request()) CloseRequest();
-  if (request_.open() && !(replica_.replaced() && request_.kind != remedy_request())) return;
+  if (request_.open() && !(replica_.being_replaced() && request_.kind != remedy_request())) return;
   if (can_replay_ && !connection_.up()) return;
   if (!request_.open() && publisher_.proof.ApplyAfterRequest()) {
     replica_.SetReason(SourceReason::kUnproven);
   }
-  while (replica_.replaced() || publisher_.proof.missing() || position_.has_hole()) {
+  while (replica_.being_replaced() || publisher_.proof.missing() || position_.has_hole()) {
     if (!can_replay_) {
       SkipTo(hold_back_.first_seq().value_or(position_.seen_next()), ResetReason::kLostBatches);
       continue;
     }
     if (!pacer_.MayAskAgain(position_.next(), now_ms_)) return;
-    if (replica_.replaced()) return OpenRequest(remedy_request());
+    if (replica_.being_replaced()) return OpenRequest(remedy_request());
     return OpenRequest(publisher_.proof.missing() && publisher_.extended && publisher_.epoch
                            ? Kind::kStatus
                            : Kind::kReplay);
@@ -187,7 +187,7 @@ void Source::OnRequestTimeout() {
     publisher_.extended
         ? Replace(SourceReason::kLostBatches)
         : SkipTo(hold_back_.first_seq().value_or(position_.next()), ResetReason::kLostBatches);
-    if (!replica_.replaced()) replica_.NoteMissing();
+    if (!replica_.being_replaced()) replica_.NoteMissing();
     pacer_.ForgetCuts();
   }
   Settle();

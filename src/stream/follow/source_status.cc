@@ -15,7 +15,7 @@ SourceState Source::state() const {
     return replica_.joined() ? SourceState::kStale : SourceState::kConnecting;
   }
   if (connection_.state() == LiveConnection::State::kSilent) return SourceState::kStale;
-  const bool replacing = replica_.replaced() || request_.kind == Kind::kSnapshot;
+  const bool replacing = replica_.being_replaced() || request_.kind == Kind::kSnapshot;
   if (!replica_.joined() || (replacing && !replica_.applied())) return SourceState::kBootstrap;
   if (replacing || publisher_.proof.missing()) return SourceState::kSuspect;
   if (position_.has_hole()) {

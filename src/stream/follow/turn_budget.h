@@ -5,7 +5,7 @@
 // source's messages in one call of SourcePump::Work. A turn ends with the message that reaches a
 // bound, so a source can exceed the bounds only by one message. Another thread may handle the large
 // messages, and all messages of slow sources (SlowLane). A source is slow after a turn in which one
-// message alone took long. It is slow for kSlowShare times the cost of the turn, but at most for
+// message alone took long. It is slow for kSlowFactor times the cost of the turn, but at most for
 // kMaxSlowMs. Turns of up to 1.5 s that make a source slow therefore take at most a 200th of the
 // first thread's time. After a turn of more than `pause_us`, the source also pauses. Turns of up to
 // 50 ms then take at most a twentieth of a thread's time. The pause is not longer than kMaxPauseMs,
@@ -27,9 +27,9 @@ struct TurnLimits {
   // before the message was handled, but the cost grows at most in proportion to the size.
   size_t large_bytes = size_t{64} << 10;
   int64_t cost_us = 500;
-  // After a turn that costs more, the source is slow for kSlowShare times the cost.
+  // After a turn that costs more, the source is slow for kSlowFactor times the cost.
   int64_t slow_us = 2'000;
-  // A turn that costs more is long, and is followed by a pause of kPauseShare times its cost.
+  // A turn that costs more is long, and is followed by a pause of kPauseFactor times its cost.
   int64_t pause_us = 20'000;
   // Returns the CPU time of the thread. Empty: each turn costs 0.
   std::function<int64_t()> now_us;
@@ -45,10 +45,10 @@ enum class TurnLength : uint8_t {
 // Thread-compatible.
 class TurnBudget {
  public:
-  static constexpr int64_t kPauseShare = 19;  // the pause, as a multiple of the cost
+  static constexpr int64_t kPauseFactor = 19;  // the pause, as a multiple of the cost
   // Shorter than the timeout of a request, because replies also wait during a pause.
   static constexpr int64_t kMaxPauseMs = 1000;
-  static constexpr int64_t kSlowShare = 200;  // the slow time, as a multiple of the cost
+  static constexpr int64_t kSlowFactor = 200;  // the slow time, as a multiple of the cost
   static constexpr int64_t kMaxSlowMs = 300'000;
 
   explicit TurnBudget(const TurnLimits& limits) : limits_(limits) {}
@@ -69,13 +69,13 @@ class TurnBudget {
   // The pause after a turn of this cost.
   int64_t PauseMs(int64_t cost_us) const {
     if (!IsLong(cost_us)) return 0;
-    return std::min(kPauseShare * cost_us / 1000, kMaxPauseMs);
+    return std::min(kPauseFactor * cost_us / 1000, kMaxPauseMs);
   }
   bool IsLong(int64_t cost_us) const { return cost_us > limits_.pause_us; }
   // How long the source is slow after a turn of this cost.
   int64_t SlowMs(int64_t cost_us) const {
     if (cost_us <= limits_.slow_us) return 0;
-    return std::min(kSlowShare * cost_us / 1000, kMaxSlowMs);
+    return std::min(kSlowFactor * cost_us / 1000, kMaxSlowMs);
   }
 
  private:

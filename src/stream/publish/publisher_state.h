@@ -1,8 +1,8 @@
 // PublisherState: the data of a publisher for KVX1 answers (see src/residency/extension.h): the
 // epoch, the blocks that the engine holds according to the published batches, and the digests of
 // these blocks. PublisherState reads the publisher's batches from the ring. The producer's calls do
-// not update PublisherState. The thread that calls CatchUp, Status or Snapshot reads the new
-// batches from the ring.
+// not update PublisherState. The thread that calls CatchUp, Status, Snapshot or ChallengeAnswer
+// reads the new batches from the ring.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,7 +23,8 @@ namespace kvcast::stream {
 // The state at one moment. Thread-compatible.
 struct StateSnapshot {
   residency::PublisherStatus status;
-  std::vector<Payload> parts;  // the parts that are written; none if the status has no digests
+  // The parts that are written. If the status has no digests, a snapshot has no parts.
+  std::vector<Payload> parts;
   std::unique_ptr<residency::SnapshotWriter> writer = nullptr;  // nullptr: all parts are written
 
   // Does the next step of the writing; see SnapshotWriter::Step. False: all parts are written.
@@ -69,7 +70,8 @@ class PublisherState {
 
  private:
   void CatchUpLocked() KV_REQUIRES(mutex_);
-  // A snapshot lists each copy, so the copies must be bounded, too.
+  // True: there are too many blocks, or too many copies of blocks (a block that was stored n times
+  // has n copies). A snapshot lists each copy.
   bool IsTooLarge() const KV_REQUIRES(mutex_);
   // The status has no digests from now on.
   void DropTooLarge() KV_REQUIRES(mutex_);

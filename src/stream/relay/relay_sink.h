@@ -57,11 +57,12 @@ class RelaySink final : public ReplicaSink, public RelayHistory, private RelayOu
   void PublishPayload(std::span<const uint8_t> payload, std::optional<double> ts) override
       KV_REQUIRES(mutex_);
   void SetSilent(bool silent) override KV_REQUIRES(mutex_);
+
   void NoteMark(uint64_t seq, const EngineMark& mark) KV_REQUIRES(mutex_);
 
   PublisherConfig config_;  // Create sets the bound endpoints; constant after Create
   mutable Mutex mutex_;
-  CondVar pause_;  // never notified
+  CondVar pause_;  // BeginEpoch waits here between two tries to bind; never notified
   CondVar lease_ended_;
   std::unique_ptr<Publisher> publisher_ KV_GUARDED_BY(mutex_);  // nullptr: status_ has the error
   Epoch epoch_ KV_GUARDED_BY(mutex_);

@@ -1,5 +1,5 @@
-// The ratio chart has a logarithmic axis of fragment sizes and a linear axis of ratios. The chart
-// clips ratios to the picture, and escapes names.
+// The ratio chart has a logarithmic axis of fragment sizes (the contiguous bytes of one copy) and a
+// linear axis of ratios. The chart clips ratios to the picture, and escapes names.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/support/ratio_chart.h"
 
@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST(RatioChart, PlacesRatiosByPowersOfTwo) {
+TEST(RatioChart, TheAxisOfSizesIsLogarithmic) {
   const std::string svg = RatioChartSvg(
       "all",
       {{.title = "H2D",

@@ -235,12 +235,12 @@ class ContentModel : public ::testing::TestWithParam<Fleet> {
     ExpectScoresOf(index_, query, matches, ids);
     for (const WorkerMatch& match : matches) {
       const bool hidden = way == Way::kContent && match.unnamed_gpu > 0;
-      if (!match.certain || match.ambiguous || match.untold != 0 || hidden) continue;
+      if (!match.certain || match.ambiguous || match.unknown != 0 || hidden) continue;
       const int64_t truth = Truth(match.worker.value, prompt, tokens);
       ASSERT_EQ(match.gpu_tokens, truth)
           << "worker " << match.worker.value << ", prompt " << prompt << ", way "
           << static_cast<int>(way) << ", tokens " << tokens;
-      if (match.untold_with_cpu == 0 && (way != Way::kContent || !match.has_unnamed)) {
+      if (match.unknown_with_cpu == 0 && (way != Way::kContent || !match.has_unnamed)) {
         const int64_t with_cpu = TruthWithCpu(match.worker.value, prompt, tokens, truth);
         ASSERT_EQ(match.with_cpu_tokens, std::max(truth, with_cpu));
         loads_ += with_cpu > truth;

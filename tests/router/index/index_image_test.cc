@@ -67,7 +67,7 @@ class IndexImageTest : public ::testing::Test {
       EXPECT_EQ(first[i].with_cpu_tokens, second[i].with_cpu_tokens);
       EXPECT_EQ(first[i].certain, second[i].certain);
       EXPECT_EQ(first[i].ambiguous, second[i].ambiguous);
-      EXPECT_EQ(first[i].untold, second[i].untold);
+      EXPECT_EQ(first[i].unknown, second[i].unknown);
       EXPECT_EQ(first[i].unnamed_gpu, second[i].unnamed_gpu);
     }
   }
@@ -104,7 +104,7 @@ TEST_F(IndexImageTest, AnEmptyIndexIsRestored) { ExpectRestored(); }
 TEST_F(IndexImageTest, AConflictIsRestored) {
   StoreHybrid();
   index_.Apply(kOther, Batch(StoreTokens(Hashes(1, 40), Tokens(5, 160), std::nullopt, 1)));
-  ASSERT_EQ(Answers(index_, 401).at(1).untold, static_cast<uint32_t>(Untold::kConflict));
+  ASSERT_EQ(Answers(index_, 401).at(1).unknown, static_cast<uint32_t>(UnknownProperty::kConflict));
   ExpectRestored();
 }
 

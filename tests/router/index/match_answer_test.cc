@@ -66,12 +66,13 @@ TEST(Answer, ChunksMayServeAPrefixWithoutBlocks) {
 
 TEST(Answer, TheOffloadRuleOfAWorkerWithoutBlocksIsUnknownToo) {
   OneWorker unknown(Registered({Full()}));
-  EXPECT_EQ(Ask(unknown, 65).untold, 0u);
-  EXPECT_EQ(Ask(unknown, 65).untold_with_cpu, static_cast<uint32_t>(Untold::kOffloadRule));
+  EXPECT_EQ(Ask(unknown, 65).unknown, 0u);
+  EXPECT_EQ(Ask(unknown, 65).unknown_with_cpu,
+            static_cast<uint32_t>(UnknownProperty::kOffloadRule));
   WorkerConfig config = Registered({Full()});
   config.offload_rule = OffloadRule::kConnector;
   const OneWorker known(config);
-  EXPECT_EQ(Ask(known, 65).untold_with_cpu, 0u);
+  EXPECT_EQ(Ask(known, 65).unknown_with_cpu, 0u);
 }
 
 // Full attention reaches 48 tokens. Mamba states end at 16 and 64 tokens. Window blocks end at 16,
@@ -215,25 +216,25 @@ TEST_F(MirroredPool, ChunksCountFromTheStartOfThePrompt) {
 // vLLM's pool counts chunks from the end of the GPU hit, and finds parts of Mamba blocks. The pool
 // of this library does neither.
 TEST_F(MirroredPool, TheEndOfALoadIsNotKnownWhereVllmsPoolDiffers) {
-  const auto untold = [](std::vector<GroupSpec> groups, EngineRules rules) {
+  const auto unknown = [](std::vector<GroupSpec> groups, EngineRules rules) {
     WorkerConfig config = Config(std::move(groups));
     config.alignment = 16;
     config.rules = rules;
     OneWorker worker(config);
     worker.Apply(Batch(StoreIn("CPU", Hashes(1, 4)), InGroup(StoreIn("CPU", Hashes(1, 4)), 1)));
-    return Ask(worker, 100).untold_with_cpu;
+    return Ask(worker, 100).unknown_with_cpu;
   };
-  constexpr auto kLoadEnd = static_cast<uint32_t>(Untold::kLoadEnd);
+  constexpr auto kLoadEnd = static_cast<uint32_t>(UnknownProperty::kLoadEnd);
   const GroupSpec chunked{
       .kind = SpecKind::kChunkedLocalAttention, .block_size = 16, .chunk_size = 64};
   const GroupSpec mamba{.kind = SpecKind::kMamba, .block_size = 64};
   GroupSpec eagle = Full();
   eagle.eagle = true;
-  EXPECT_EQ(untold({Full(), Window(33)}, EngineRules::kV033), 0u);
-  EXPECT_EQ(untold({Full(), chunked}, EngineRules::kV033), kLoadEnd);
-  EXPECT_EQ(untold({Full(), mamba}, EngineRules::kV033), kLoadEnd);
-  EXPECT_EQ(untold({eagle, Full()}, EngineRules::kV032), 0u);
-  EXPECT_EQ(untold({eagle, Full()}, EngineRules::kMain2026August), kLoadEnd);
+  EXPECT_EQ(unknown({Full(), Window(33)}, EngineRules::kV033), 0u);
+  EXPECT_EQ(unknown({Full(), chunked}, EngineRules::kV033), kLoadEnd);
+  EXPECT_EQ(unknown({Full(), mamba}, EngineRules::kV033), kLoadEnd);
+  EXPECT_EQ(unknown({eagle, Full()}, EngineRules::kV032), 0u);
+  EXPECT_EQ(unknown({eagle, Full()}, EngineRules::kMain2026August), kLoadEnd);
 }
 
 TEST_F(MirroredPool, TheLastTokenIsComputedAndWholeBlocksAreLoaded) {

@@ -133,10 +133,10 @@ class Pair {
     hits += hit > 0;
     if (kind_.told) {
       ASSERT_LE(match.gpu_tokens, hit) << "the index predicts tokens that the engine does not have";
-      ASSERT_EQ(match.untold, 0u);
+      ASSERT_EQ(match.unknown, 0u);
       ASSERT_EQ(with_hashes.gpu_tokens, hit) << "a query by hashes also finds unnamed blocks";
     }
-    if (match.untold == 0 && match.unnamed_gpu == 0 && match.certain) {
+    if (match.unknown == 0 && match.unnamed_gpu == 0 && match.certain) {
       ++settled;
       ASSERT_EQ(match.gpu_tokens, hit) << "no unknown property could change this answer";
     }

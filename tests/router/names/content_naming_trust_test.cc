@@ -139,7 +139,7 @@ class HostileAndCorrect {
     EXPECT_EQ(matches.size(), 1u);
     if (matches.empty()) return -1;
     EXPECT_TRUE(matches[0].certain);
-    EXPECT_EQ(matches[0].untold, 0u);
+    EXPECT_EQ(matches[0].unknown, 0u);
     return matches[0].gpu_tokens;
   }
 

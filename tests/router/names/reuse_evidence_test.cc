@@ -1,5 +1,5 @@
 // Stores that prove the reuse of a block show that the engine drops no block at the end of a hit.
-// So they rule out some of the untold properties of a worker.
+// So they rule out some of the unknown properties of a worker.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/content_events.h"
 
@@ -14,8 +14,8 @@ BlockStored Child(int64_t number, int64_t group = 0) {
 }
 bool ShowsReuse(const ContentWorker& worker) {
   const WorkerMatch match = worker.Match(Tokens(1, 4));
-  EXPECT_EQ(Lacks(match, Untold::kGroups), Lacks(match, Untold::kEagle));
-  return !Lacks(match, Untold::kGroups);
+  EXPECT_EQ(Lacks(match, UnknownProperty::kGroups), Lacks(match, UnknownProperty::kEagle));
+  return !Lacks(match, UnknownProperty::kGroups);
 }
 
 TEST(ReuseEvidence, AnotherChildOfABlockThatWasNotStoredAgainShowsNoDrop) {
@@ -24,7 +24,7 @@ TEST(ReuseEvidence, AnotherChildOfABlockThatWasNotStoredAgainShowsNoDrop) {
   EXPECT_FALSE(ShowsReuse(worker));
   worker.Apply(Child(2));
   EXPECT_TRUE(ShowsReuse(worker));
-  EXPECT_EQ(worker.Match(Tokens(1, 4)).untold, 0u);
+  EXPECT_EQ(worker.Match(Tokens(1, 4)).unknown, 0u);
 }
 
 // For a draft head, a lookup of states drops no block on the GPU, but it drops a chunk in host
@@ -43,8 +43,8 @@ TEST(ReuseEvidence, OfAGroupOfStatesDoesNotApplyToLoads) {
     worker.Apply(Child(2), second(Child(2)));
     worker.Apply(OnHost(Parent()));
     const WorkerMatch match = worker.Match(Tokens(1, 4));
-    EXPECT_FALSE(Lacks(match, Untold::kEagle));
-    return (match.untold_with_cpu & static_cast<uint32_t>(Untold::kEagle)) != 0;
+    EXPECT_FALSE(Lacks(match, UnknownProperty::kEagle));
+    return (match.unknown_with_cpu & static_cast<uint32_t>(UnknownProperty::kEagle)) != 0;
   };
   EXPECT_TRUE(loads_lack_eagle({.offload_rule = OffloadRule::kOffloadScheduler}, "mamba"));
   EXPECT_TRUE(loads_lack_eagle({.offload_rule = OffloadRule::kConnector}, "mamba"));
@@ -160,7 +160,7 @@ struct TwoSizes {
   bool Shows() const {
     const WorkerMatch match = worker.Match(Tokens(1, 8));
     EXPECT_EQ(match.gpu_tokens, 8);
-    return !Lacks(match, Untold::kGroups) && !Lacks(match, Untold::kEagle);
+    return !Lacks(match, UnknownProperty::kGroups) && !Lacks(match, UnknownProperty::kEagle);
   }
 };
 
@@ -208,7 +208,7 @@ TEST(ReuseEvidence, ChildrenOfABlockThatIsOlderThanTheSmallestSizeShowNothing) {
       .hash_block_size = 4, .prompt_tokens = 9, .lookahead = 0, .contents = contents, .hashes = {}};
   const WorkerMatch match = index.Match(prompt, {&kWorker, 1})[0];
   ASSERT_EQ(match.gpu_tokens, 8);
-  EXPECT_TRUE(Lacks(match, Untold::kEagle));
+  EXPECT_TRUE(Lacks(match, UnknownProperty::kEagle));
 }
 
 // The two blocks after block 2 belong to different groups and to one prompt.
@@ -219,8 +219,8 @@ TEST(ReuseEvidence, ASmallerBlockIsNotASiblingOfALargerBlock) {
   worker.Apply(StoreTokens({Hash(3), Hash(4)}, Tokens(9, 8), Hash(2)),
                StoreTokens({Hash(4)}, Tokens(9, 8), Hash(2), 1, 8));
   ASSERT_EQ(worker.Reusable(Tokens(1, 8)), 8);
-  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 8)), Untold::kGroups));
-  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 8)), Untold::kEagle));
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 8)), UnknownProperty::kGroups));
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 8)), UnknownProperty::kEagle));
 }
 
 // A request stores the end of its prompt inside a block, and later the whole block.
@@ -237,9 +237,9 @@ TEST(ReuseEvidence, APrefixInsideABlockIsNotAChild) {
   };
   worker.Apply(parents().first, parents().second, large(32, 100, 8));
   worker.Apply(parents().first, parents().second, large(40, 200, 4), large(33, 200, 8));
-  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 8)), Untold::kGroups));
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 8)), UnknownProperty::kGroups));
   worker.Apply(large(34, 300, 8));
-  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 8)), Untold::kGroups));
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 8)), UnknownProperty::kGroups));
   EXPECT_EQ(worker.counters().bad_events, 0u);
 }
 
@@ -262,9 +262,9 @@ TEST(ReuseEvidence, WithoutADropACopyOfAChildShowsAHit) {
   config.eagle = false;
   ContentWorker worker({}, config);
   worker.Apply(Parent(), Child(1));
-  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 4)), Untold::kGroups));
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 4)), UnknownProperty::kGroups));
   worker.Apply(Child(1));
-  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 4)), Untold::kGroups));
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 4)), UnknownProperty::kGroups));
 }
 
 // An engine may ignore shorter hits.
@@ -275,10 +275,10 @@ TEST(ReuseEvidence, AShorterHitIsShownByAShorterHit) {
   };
   worker.Apply(StoreTokens(Hashes(1, 3), Tokens(1, 12)));
   worker.Apply(child(10, 2, 100));
-  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 9)), Untold::kReplay));
-  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 5)), Untold::kReplay));
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 9)), UnknownProperty::kReplay));
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 5)), UnknownProperty::kReplay));
   worker.Apply(child(11, 1, 200));
-  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 5)), Untold::kReplay));
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 5)), UnknownProperty::kReplay));
 }
 
 TEST(ReuseEvidence, IsKeptThroughLossesAndForgottenWithTheEngine) {

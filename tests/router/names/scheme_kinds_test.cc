@@ -191,9 +191,9 @@ TEST(SchemeKinds, AnotherLookaheadHasToBeProvenAgain) {
 }
 
 TEST(SchemeKinds, AnAdapterWithoutARegisteredPathStaysUnprovenUnlessItsKeysAreBare) {
-  SchemeDetectorConfig untold = KindConfig();
-  untold.lora_paths.clear();
-  SchemeDetector detector = KindDetector(untold);
+  SchemeDetectorConfig without_paths = KindConfig();
+  without_paths.lora_paths.clear();
+  SchemeDetector detector = KindDetector(without_paths);
   detector.Observe(Store({.chain = kTagged}, 1));
   for (int64_t n = 2; n < 100; ++n) detector.Observe(Store({.chain = kTagged}, n, Adapter()));
   EXPECT_EQ(ProofOf(detector, KeyKind::kLora), KeyProof::kUnproven);

@@ -1,5 +1,5 @@
-// An answer lists each untold property of a worker that could change the answer. A property is
-// untold if it is missing in the events and in the registration. The index learns the lookahead of
+// An answer lists each unknown property of a worker that could change the answer. A property is
+// unknown if it is missing in the events and in the registration. The index learns the lookahead of
 // the hashes from stores.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/content_events.h"
@@ -18,97 +18,97 @@ BlockStored ThreeBlocks(int64_t group = 0) {
   return StoreTokens(Hashes(1, 3), Tokens(1, 12), std::nullopt, group);
 }
 
-TEST(Untold, NothingIsUntoldIfGroupsAreRegistered) {
+TEST(UnknownProperties, NothingIsUnknownIfGroupsAreRegistered) {
   ContentWorker worker({Full(4), Window(5, 4)});
   worker.Apply(ThreeBlocks(), OfKind(ThreeBlocks(1), "sliding_window", 5));
-  EXPECT_EQ(worker.Match(Tokens(1, 12)).untold, 0u);
-  EXPECT_EQ(worker.Match(Tokens(1, 20)).untold, 0u);
-  EXPECT_EQ(worker.MatchWhole(Tokens(1, 12)).untold, 0u);
+  EXPECT_EQ(worker.Match(Tokens(1, 12)).unknown, 0u);
+  EXPECT_EQ(worker.Match(Tokens(1, 20)).unknown, 0u);
+  EXPECT_EQ(worker.MatchWhole(Tokens(1, 12)).unknown, 0u);
 }
 
-TEST(Untold, KindsAreToldByTheStreamOrTheRegistration) {
+TEST(UnknownProperties, KindsAreKnownFromTheStreamOrTheRegistration) {
   ContentWorker silent;
   silent.Apply(OfKind(ThreeBlocks(), std::nullopt));
-  EXPECT_TRUE(Lacks(silent.Match(Tokens(1, 12)), Untold::kKinds));
-  EXPECT_TRUE(Lacks(silent.Match(Tokens(1, 20)), Untold::kKinds));
+  EXPECT_TRUE(Lacks(silent.Match(Tokens(1, 12)), UnknownProperty::kKinds));
+  EXPECT_TRUE(Lacks(silent.Match(Tokens(1, 20)), UnknownProperty::kKinds));
   ContentWorker telling;
   telling.Apply(ThreeBlocks());
-  EXPECT_FALSE(Lacks(telling.Match(Tokens(1, 12)), Untold::kKinds));
+  EXPECT_FALSE(Lacks(telling.Match(Tokens(1, 12)), UnknownProperty::kKinds));
   ContentWorker registered({Full(4)});
   registered.Apply(OfKind(ThreeBlocks(), std::nullopt));
-  EXPECT_EQ(registered.Match(Tokens(1, 12)).untold, 0u);
+  EXPECT_EQ(registered.Match(Tokens(1, 12)).unknown, 0u);
 }
 
 // The engine's hit is limited by a group whose rule the router does not know.
-TEST(Untold, AGroupOfAnUnknownKindLeavesTheKindsUntold) {
+TEST(UnknownProperties, AGroupOfAnUnknownKindLeavesTheKindsUnknown) {
   ContentWorker worker;
   worker.Apply(ThreeBlocks(), OfKind(ThreeBlocks(1), "ring_attention"));
-  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 12)), Untold::kKinds));
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 12)), UnknownProperty::kKinds));
 }
 
-TEST(Untold, OneStoreWithTheKindIsEnough) {
+TEST(UnknownProperties, OneStoreWithTheKindIsEnough) {
   ContentWorker worker;
   worker.Apply(OfKind(ThreeBlocks(), std::nullopt));
   worker.Apply(StoreTokens({Hash(4)}, Tokens(13, 4), Hash(3)));
-  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), Untold::kKinds));
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), UnknownProperty::kKinds));
 }
 
-TEST(Untold, NothingIsUntoldIfNoBlockOfThePromptIsHeld) {
+TEST(UnknownProperties, NothingIsUnknownIfNoBlockOfThePromptIsHeld) {
   ContentWorker worker;
   worker.Apply(OfKind(ThreeBlocks(), std::nullopt), OfKind(ThreeBlocks(1), "sliding_window"));
-  EXPECT_EQ(worker.Match(Tokens(500, 12)).untold, 0u);
-  EXPECT_EQ(worker.MatchWhole(Tokens(500, 12)).untold, 0u);
+  EXPECT_EQ(worker.Match(Tokens(500, 12)).unknown, 0u);
+  EXPECT_EQ(worker.MatchWhole(Tokens(500, 12)).unknown, 0u);
 }
 
 // An engine whose groups all have chunked attention reuses whole chunks without any block.
-TEST(Untold, BeforeTheFirstStoreTheGroupsMayHaveChunkedAttention) {
+TEST(UnknownProperties, BeforeTheFirstStoreTheGroupsMayHaveChunkedAttention) {
   ContentWorker worker;
-  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 12)), Untold::kGroups));
-  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 20)), Untold::kGroups));
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 12)), UnknownProperty::kGroups));
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 20)), UnknownProperty::kGroups));
   worker.Apply(ThreeBlocks());
-  EXPECT_EQ(worker.Match(Tokens(500, 12)).untold, 0u);
+  EXPECT_EQ(worker.Match(Tokens(500, 12)).unknown, 0u);
   ContentWorker registered({Full(4)});
-  EXPECT_EQ(registered.Match(Tokens(1, 20)).untold, 0u);
+  EXPECT_EQ(registered.Match(Tokens(1, 20)).unknown, 0u);
 }
 
-TEST(Untold, AWindowIsToldByTheStreamOrTheRegistration) {
+TEST(UnknownProperties, AWindowIsKnownFromTheStreamOrTheRegistration) {
   const BlockStored store = OfKind(ThreeBlocks(), "sliding_window");
   ContentWorker silent;
   silent.Apply(store);
-  EXPECT_TRUE(Lacks(silent.Match(Tokens(1, 20)), Untold::kWindow));
+  EXPECT_TRUE(Lacks(silent.Match(Tokens(1, 20)), UnknownProperty::kWindow));
   ContentWorker telling;
   telling.Apply(OfKind(ThreeBlocks(), "sliding_window", 5));
-  EXPECT_FALSE(Lacks(telling.Match(Tokens(1, 20)), Untold::kWindow));
+  EXPECT_FALSE(Lacks(telling.Match(Tokens(1, 20)), UnknownProperty::kWindow));
   ContentWorker registered({Window(5, 4)});
   registered.Apply(store);
-  EXPECT_EQ(registered.Match(Tokens(1, 20)).untold, 0u);
+  EXPECT_EQ(registered.Match(Tokens(1, 20)).unknown, 0u);
 }
 
-TEST(Untold, AnUnknownWindowDoesNotMatterForAFullHit) {
+TEST(UnknownProperties, AnUnknownWindowDoesNotMatterForAFullHit) {
   ContentWorker worker;
   worker.Apply(OfKind(ThreeBlocks(), "sliding_window"));
   ASSERT_EQ(worker.Match(Tokens(1, 12)).hit, HitKind::kFull);
-  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), Untold::kWindow));
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), UnknownProperty::kWindow));
 }
 
-TEST(Untold, AChunkSizeIsToldByTheRegistrationAlone) {
+TEST(UnknownProperties, AChunkSizeIsKnownFromTheRegistrationOnly) {
   const BlockStored store = OfKind(ThreeBlocks(), "chunked_local_attention");
   ContentWorker silent;
   silent.Apply(store);
-  EXPECT_TRUE(Lacks(silent.Match(Tokens(1, 20)), Untold::kChunkSize));
+  EXPECT_TRUE(Lacks(silent.Match(Tokens(1, 20)), UnknownProperty::kChunkSize));
   ASSERT_EQ(silent.Match(Tokens(1, 12)).hit, HitKind::kFull);
-  EXPECT_FALSE(Lacks(silent.Match(Tokens(1, 12)), Untold::kChunkSize));
+  EXPECT_FALSE(Lacks(silent.Match(Tokens(1, 12)), UnknownProperty::kChunkSize));
   // A group with chunked attention can serve tokens whose blocks it does not hold.
-  EXPECT_TRUE(Lacks(silent.Match(Tokens(500, 12)), Untold::kChunkSize));
+  EXPECT_TRUE(Lacks(silent.Match(Tokens(500, 12)), UnknownProperty::kChunkSize));
   ContentWorker told({}, {.chunk_size = 8});
   told.Apply(store);
-  EXPECT_FALSE(Lacks(told.Match(Tokens(1, 20)), Untold::kChunkSize));
+  EXPECT_FALSE(Lacks(told.Match(Tokens(1, 20)), UnknownProperty::kChunkSize));
   ContentWorker registered({Chunked(8, 4)});
   registered.Apply(store);
-  EXPECT_EQ(registered.Match(Tokens(1, 20)).untold, 0u);
+  EXPECT_EQ(registered.Match(Tokens(1, 20)).unknown, 0u);
 }
 
-TEST(Untold, ARegisteredChunkSizeIsUsed) {
+TEST(UnknownProperties, ARegisteredChunkSizeIsUsed) {
   ContentWorker worker({}, {.chunk_size = 8});
   worker.Apply(OfKind(StoreTokens({Hash(3)}, Tokens(9, 4), Hash(2)), "chunked_local_attention"));
   worker.Apply(OfKind(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8)), "chunked_local_attention"),
@@ -117,28 +117,28 @@ TEST(Untold, ARegisteredChunkSizeIsUsed) {
 }
 
 // A chunk consists of whole blocks.
-TEST(Untold, AChunkSizeThatIsNoMultipleOfTheBlockSizeIsNotUsed) {
+TEST(UnknownProperties, AChunkSizeThatIsNoMultipleOfTheBlockSizeIsNotUsed) {
   for (const int64_t size : {2, 6}) {
     ContentWorker worker({}, {.chunk_size = size});
     worker.Apply(OfKind(ThreeBlocks(), "chunked_local_attention"));
-    EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 20)), Untold::kChunkSize)) << size;
+    EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 20)), UnknownProperty::kChunkSize)) << size;
     EXPECT_EQ(worker.Reusable(Tokens(1, 12)), 12) << size;
   }
 }
 
-TEST(Untold, FurtherGroupsCouldOnlyShortenAHit) {
+TEST(UnknownProperties, FurtherGroupsCouldOnlyShortenAHit) {
   ContentWorker worker;
   worker.Apply(ThreeBlocks());
-  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 12)), Untold::kGroups));
-  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 20)), Untold::kGroups));
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 12)), UnknownProperty::kGroups));
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 20)), UnknownProperty::kGroups));
   worker.Apply(Remove({Hash(1)}));
   ASSERT_EQ(worker.Reusable(Tokens(1, 12)), 0);
-  EXPECT_EQ(worker.Match(Tokens(1, 12)).untold, 0u);
+  EXPECT_EQ(worker.Match(Tokens(1, 12)).unknown, 0u);
 }
 
 // vLLM drops a block only in the groups with a layer of the draft head. Here, this is the group of
 // full attention. If the window group dropped a block too, the hit would be 0.
-TEST(Untold, OfDifferentGroupsOnlyTheRegistrationShowsTheGroupsWithADraftHead) {
+TEST(UnknownProperties, OfDifferentGroupsOnlyTheRegistrationShowsTheGroupsWithADraftHead) {
   const auto match = [](std::vector<GroupSpec> groups, WorkerConfig config) {
     ContentWorker worker(std::move(groups), std::move(config));
     const BlockStored all = StoreTokens(Hashes(1, 6), Tokens(1, 24));
@@ -149,34 +149,34 @@ TEST(Untold, OfDifferentGroupsOnlyTheRegistrationShowsTheGroupsWithADraftHead) {
   };
   const WorkerMatch told = match({Eagle(Full(4)), Window(9, 4)}, {});
   EXPECT_EQ(told.gpu_tokens, 20);
-  EXPECT_EQ(told.untold, 0u);
+  EXPECT_EQ(told.unknown, 0u);
   const WorkerMatch learned = match({}, {.eagle = true});
   EXPECT_EQ(learned.gpu_tokens, 0);
-  EXPECT_TRUE(Lacks(learned, Untold::kEagle));
-  EXPECT_FALSE(Lacks(match({}, {.eagle = false}), Untold::kEagle));
+  EXPECT_TRUE(Lacks(learned, UnknownProperty::kEagle));
+  EXPECT_FALSE(Lacks(match({}, {.eagle = false}), UnknownProperty::kEagle));
 }
 
-TEST(Untold, EqualGroupsDropABlockTogether) {
+TEST(UnknownProperties, EqualGroupsDropABlockTogether) {
   ContentWorker worker({}, {.eagle = true});
   worker.Apply(ThreeBlocks(0), ThreeBlocks(1));
-  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), Untold::kEagle));
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), UnknownProperty::kEagle));
 }
 
-TEST(Untold, ADraftHeadIsToldByTheRegistrationOrRuledOutByLookahead) {
+TEST(UnknownProperties, ADraftHeadIsKnownFromTheRegistrationOrRuledOutByLookahead) {
   const auto lacks = [](WorkerConfig config) {
     ContentWorker worker({}, std::move(config));
     worker.Apply(ThreeBlocks());
-    return Lacks(worker.Match(Tokens(1, 12)), Untold::kEagle);
+    return Lacks(worker.Match(Tokens(1, 12)), UnknownProperty::kEagle);
   };
   EXPECT_TRUE(lacks({}));
   EXPECT_FALSE(lacks({.eagle = false}));
   EXPECT_FALSE(lacks({.eagle = true}));
   ContentWorker ahead({}, {.hash_lookahead_tokens = 1});
   ahead.Apply(StoreFull(Hashes(1, 3), 0, 4));
-  EXPECT_FALSE(Lacks(ahead.index().Match(Hashes(1, 3), 4, 13).at(0), Untold::kEagle));
+  EXPECT_FALSE(Lacks(ahead.index().Match(Hashes(1, 3), 4, 13).at(0), UnknownProperty::kEagle));
 }
 
-TEST(Untold, AToldDraftHeadDropsABlock) {
+TEST(UnknownProperties, ARegisteredDraftHeadDropsABlock) {
   ContentWorker worker({}, {.eagle = true});
   worker.Apply(ThreeBlocks());
   EXPECT_EQ(worker.Reusable(Tokens(1, 12)), 8);
@@ -185,57 +185,58 @@ TEST(Untold, AToldDraftHeadDropsABlock) {
   EXPECT_EQ(without.Reusable(Tokens(1, 12)), 12);
 }
 
-TEST(Untold, ReplayIsToldOrRuledOutByAHitOfAtMostThatLength) {
+TEST(UnknownProperties, ReplayIsKnownOrRuledOutByAHitOfAtMostThatLength) {
   const auto match = [](WorkerConfig config, const char* kind, std::vector<GroupSpec> groups = {}) {
     ContentWorker worker(std::move(groups), std::move(config));
     worker.Apply(OfKind(ThreeBlocks(), kind));
     return worker.Match(Tokens(1, 12));
   };
-  EXPECT_TRUE(Lacks(match({}, "mla_attention"), Untold::kReplay));
-  EXPECT_FALSE(Lacks(match({.replay_tokens = 0}, "mla_attention"), Untold::kReplay));
-  EXPECT_TRUE(Lacks(match({}, "full_attention"), Untold::kReplay));
-  EXPECT_FALSE(Lacks(match({.replay_tokens = 8}, "mla_attention"), Untold::kReplay));
-  EXPECT_EQ(match({}, "mla_attention", {Mla()}).untold, 0u);
+  EXPECT_TRUE(Lacks(match({}, "mla_attention"), UnknownProperty::kReplay));
+  EXPECT_FALSE(Lacks(match({.replay_tokens = 0}, "mla_attention"), UnknownProperty::kReplay));
+  EXPECT_TRUE(Lacks(match({}, "full_attention"), UnknownProperty::kReplay));
+  EXPECT_FALSE(Lacks(match({.replay_tokens = 8}, "mla_attention"), UnknownProperty::kReplay));
+  EXPECT_EQ(match({}, "mla_attention", {Mla()}).unknown, 0u);
   ContentWorker worker;
   worker.Apply(OfKind(ThreeBlocks(), "mla_attention"), Remove({Hash(1)}));
-  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), Untold::kReplay)) << "the hit has 0 tokens";
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), UnknownProperty::kReplay))
+      << "the hit has 0 tokens";
   // The stream shows a hit of 8 tokens, but no hit of 4.
   ContentWorker showing;
   showing.Apply(ThreeBlocks(), StoreTokens({Hash(9)}, Tokens(90, 4), Hash(2)));
-  EXPECT_FALSE(Lacks(showing.Match(Tokens(1, 12)), Untold::kReplay));
-  EXPECT_FALSE(Lacks(showing.Match(Tokens(1, 8)), Untold::kReplay));
-  EXPECT_TRUE(Lacks(showing.Match(Tokens(1, 4)), Untold::kReplay));
+  EXPECT_FALSE(Lacks(showing.Match(Tokens(1, 12)), UnknownProperty::kReplay));
+  EXPECT_FALSE(Lacks(showing.Match(Tokens(1, 8)), UnknownProperty::kReplay));
+  EXPECT_TRUE(Lacks(showing.Match(Tokens(1, 4)), UnknownProperty::kReplay));
 }
 
-TEST(Untold, TheReleaseMattersIfABlockIsDroppedAtTheEndOfThePrompt) {
+TEST(UnknownProperties, TheReleaseMattersIfABlockIsDroppedAtTheEndOfThePrompt) {
   const std::vector<GroupSpec> groups = {Eagle(Full(4)), Eagle(Window(5, 4))};
   const auto apply = [](ContentWorker& worker) {
     worker.Apply(ThreeBlocks(), OfKind(ThreeBlocks(1), "sliding_window", 5));
   };
   ContentWorker worker(groups);
   apply(worker);
-  EXPECT_TRUE(Lacks(worker.MatchWhole(Tokens(1, 12)), Untold::kRelease));
-  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), Untold::kRelease))
+  EXPECT_TRUE(Lacks(worker.MatchWhole(Tokens(1, 12)), UnknownProperty::kRelease));
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), UnknownProperty::kRelease))
       << "the prompt ends inside a block";
   for (const EngineRules rules : {EngineRules::kMain2026August, EngineRules::kV032}) {
     ContentWorker told(groups, {.rules = rules});
     apply(told);
-    EXPECT_EQ(told.MatchWhole(Tokens(1, 12)).untold, 0u);
+    EXPECT_EQ(told.MatchWhole(Tokens(1, 12)).unknown, 0u);
   }
   ContentWorker without_drop({Full(4), Window(5, 4)});
   apply(without_drop);
-  EXPECT_EQ(without_drop.MatchWhole(Tokens(1, 12)).untold, 0u);
+  EXPECT_EQ(without_drop.MatchWhole(Tokens(1, 12)).unknown, 0u);
   ContentWorker alone({Eagle(Full(4))});
   alone.Apply(ThreeBlocks());
-  EXPECT_EQ(alone.MatchWhole(Tokens(1, 12)).untold, 0u);
+  EXPECT_EQ(alone.MatchWhole(Tokens(1, 12)).unknown, 0u);
   ContentWorker learned({}, {.eagle = true});
   apply(learned);
-  EXPECT_TRUE(Lacks(learned.MatchWhole(Tokens(1, 12)), Untold::kRelease));
+  EXPECT_TRUE(Lacks(learned.MatchWhole(Tokens(1, 12)), UnknownProperty::kRelease));
 }
 
 // From v0.32 on, a lookup goes one unit further. The index uses a release that the stream shows
 // until the engine restarts. A registered release has priority.
-TEST(Untold, TheReleaseThatAStreamShowsIsUsed) {
+TEST(UnknownProperties, TheReleaseThatAStreamShowsIsUsed) {
   const std::vector<GroupSpec> groups = {Eagle(Full(4)), Eagle(Window(5, 4))};
   const auto apply = [](ContentWorker& worker) {
     worker.Apply(ThreeBlocks(), OfKind(ThreeBlocks(1), "sliding_window", 5));
@@ -245,14 +246,14 @@ TEST(Untold, TheReleaseThatAStreamShowsIsUsed) {
   const int64_t before = worker.MatchWhole(Tokens(1, 12)).gpu_tokens;
   worker.index().LearnRules(kWorker, EngineRules::kV033);
   const WorkerMatch shown = worker.MatchWhole(Tokens(1, 12));
-  EXPECT_EQ(shown.untold, 0u);
+  EXPECT_EQ(shown.unknown, 0u);
   ContentWorker told(groups, {.rules = EngineRules::kV033});
   apply(told);
   EXPECT_EQ(shown.gpu_tokens, told.MatchWhole(Tokens(1, 12)).gpu_tokens);
   EXPECT_GT(shown.gpu_tokens, before);
   worker.index().RestartWorker(kWorker);
   apply(worker);
-  EXPECT_TRUE(Lacks(worker.MatchWhole(Tokens(1, 12)), Untold::kRelease));
+  EXPECT_TRUE(Lacks(worker.MatchWhole(Tokens(1, 12)), UnknownProperty::kRelease));
   ContentWorker older(groups, {.rules = EngineRules::kMain2026August});
   apply(older);
   older.index().LearnRules(kWorker, EngineRules::kV033);
@@ -260,7 +261,7 @@ TEST(Untold, TheReleaseThatAStreamShowsIsUsed) {
 }
 
 // In releases without partial hits, each hit ends at the end of a block.
-TEST(Untold, HitsInsideMambaBlocksMatterIfTheHitEndsThere) {
+TEST(UnknownProperties, HitsInsideMambaBlocksMatterIfTheHitEndsThere) {
   const auto mamba = [](BlockStored event) {
     event.group_idx = 1;
     return OfKind(std::move(event), "mamba");
@@ -269,70 +270,70 @@ TEST(Untold, HitsInsideMambaBlocksMatterIfTheHitEndsThere) {
   worker.Apply(StoreTokens(Hashes(1, 2), Tokens(1, 16), std::nullopt, 0, 8),
                mamba(StoreTokens(Hashes(1, 2), Tokens(1, 16), std::nullopt, 1, 8)));
   EXPECT_EQ(worker.Reusable(Tokens(1, 16)), 16);
-  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 16)), Untold::kAlignment))
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 16)), UnknownProperty::kAlignment))
       << "the hit ends with a block";
   // Full attention stores the end of a prompt even if no hit ends there.
   worker.Apply(StoreTokens({Hash(3)}, Tokens(17, 4), Hash(2)));
-  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 16)), Untold::kAlignment))
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 16)), UnknownProperty::kAlignment))
       << "the store of a prompt's end changes nothing";
 }
 
 // For a draft head, the lookup drops a unit if hits may end inside blocks, and a block otherwise.
-TEST(Untold, HitsInsideMambaBlocksMatterBesideADraftHead) {
+TEST(UnknownProperties, HitsInsideMambaBlocksMatterBesideADraftHead) {
   WorkerConfig config;
   config.eagle = true;
   ContentWorker worker({}, config);
   worker.Apply(StoreTokens(Hashes(1, 2), Tokens(1, 16), std::nullopt, 0, 8),
                OfKind(StoreTokens(Hashes(1, 2), Tokens(1, 16), std::nullopt, 1, 8), "mamba"));
-  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 16)), Untold::kAlignment));
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 16)), UnknownProperty::kAlignment));
 }
 
-TEST(Untold, AMambaGroupWithOnlySmallStoresMayHaveLargerBlocks) {
+TEST(UnknownProperties, AMambaGroupWithOnlySmallStoresMayHaveLargerBlocks) {
   ContentWorker worker;
   worker.Apply(StoreTokens(Hashes(1, 2), Tokens(1, 16), std::nullopt, 0, 8),
                OfKind(StoreTokens({Hash(7)}, Tokens(1, 4), std::nullopt, 1), "mamba"));
-  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 16)), Untold::kBlockSize));
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 16)), UnknownProperty::kBlockSize));
   worker.Apply(OfKind(StoreTokens({Hash(1)}, Tokens(1, 8), std::nullopt, 1, 8), "mamba"));
-  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 16)), Untold::kBlockSize));
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 16)), UnknownProperty::kBlockSize));
 }
 
 // Blocks 1 and 2 may be one larger block of full attention. The stream has only stores of the ends
 // of prompts.
-TEST(Untold, FullAttentionWithOnlyEndsOfPromptsMayHaveLargerBlocks) {
+TEST(UnknownProperties, FullAttentionWithOnlyEndsOfPromptsMayHaveLargerBlocks) {
   const auto state = OfKind(StoreTokens({Hash(2)}, Tokens(1, 8), std::nullopt, 1, 8), "mamba");
   ContentWorker worker;
   worker.Apply(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)), state);
-  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 12)), Untold::kBlockSize));
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 12)), UnknownProperty::kBlockSize));
   worker.Apply(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8)));
-  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), Untold::kBlockSize))
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), UnknownProperty::kBlockSize))
       << "the end of a prompt is stored alone";
   ContentWorker larger;
   larger.Apply(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)), state);
   larger.Apply(StoreTokens({Hash(3)}, Tokens(1, 16), std::nullopt, 0, 16));
-  EXPECT_FALSE(Lacks(larger.Match(Tokens(1, 12)), Untold::kBlockSize));
+  EXPECT_FALSE(Lacks(larger.Match(Tokens(1, 12)), UnknownProperty::kBlockSize));
   ContentWorker registered({Full(4), {.kind = SpecKind::kMamba, .block_size = 8}});
   registered.Apply(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)), state);
-  EXPECT_FALSE(Lacks(registered.Match(Tokens(1, 12)), Untold::kBlockSize));
+  EXPECT_FALSE(Lacks(registered.Match(Tokens(1, 12)), UnknownProperty::kBlockSize));
 }
 
-TEST(Untold, EveryPropertyHasAName) {
+TEST(UnknownProperties, EveryPropertyHasAName) {
   std::vector<std::string> names;
-  for (int i = 0; i < kUntoldProperties; ++i) {
-    names.emplace_back(UntoldName(static_cast<Untold>(1u << i)));
+  for (int i = 0; i < kUnknownProperties; ++i) {
+    names.emplace_back(UnknownPropertyName(static_cast<UnknownProperty>(1u << i)));
   }
   EXPECT_EQ(names, (std::vector<std::string>{"kinds", "window", "chunk_size", "groups", "eagle",
                                              "replay", "release", "alignment", "block_size",
                                              "offload_rule", "load_end", "conflict"}));
 }
 
-TEST(Untold, TheRuleOfLoadsIsToldByTheRegistrationAlone) {
-  const auto untold_of_loads = [](const WorkerConfig& config) {
+TEST(UnknownProperties, TheRuleOfLoadsIsKnownFromTheRegistrationOnly) {
+  const auto unknown_of_loads = [](const WorkerConfig& config) {
     ContentWorker worker({Full(4)}, config);
     worker.Apply(OnHost(ThreeBlocks()));
-    return worker.Match(Tokens(1, 12)).untold_with_cpu;
+    return worker.Match(Tokens(1, 12)).unknown_with_cpu;
   };
-  EXPECT_EQ(untold_of_loads({}), static_cast<uint32_t>(Untold::kOffloadRule));
-  EXPECT_EQ(untold_of_loads({.offload_rule = OffloadRule::kConnector}), 0u);
+  EXPECT_EQ(unknown_of_loads({}), static_cast<uint32_t>(UnknownProperty::kOffloadRule));
+  EXPECT_EQ(unknown_of_loads({.offload_rule = OffloadRule::kConnector}), 0u);
 }
 
 TEST(LearnedLookahead, IsThatOfTheLastStore) {
@@ -343,7 +344,7 @@ TEST(LearnedLookahead, IsThatOfTheLastStore) {
   store.lookahead = LookaheadTokens{.width = 2, .token_ids = {5, 6}};
   worker.Apply(store);
   EXPECT_EQ(worker.index().ShapeOf(kWorker).lookahead, 2);
-  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 6), {}, 2), Untold::kEagle));
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 6), {}, 2), UnknownProperty::kEagle));
 }
 
 TEST(LearnedLookahead, EndsTheDropOfGroupsWithADraftHead) {
@@ -380,7 +381,7 @@ BlockStored WithLookahead(BlockStored event, std::vector<TokenId> behind) {
 }
 
 // The index does not apply an event that contradicts the groups.
-TEST(Untold, ARefusedStoreIsAConflictUntilTheGpuIsCleared) {
+TEST(UnknownProperties, ARefusedStoreIsAConflictUntilTheGpuIsCleared) {
   const BlockStored refused[] = {
       OfKind(ThreeBlocks(1), "sliding_window", 5),
       StoreTokens({Hash(9)}, Tokens(100, 8), std::nullopt, 0, 8),
@@ -388,45 +389,45 @@ TEST(Untold, ARefusedStoreIsAConflictUntilTheGpuIsCleared) {
   for (const BlockStored& store : refused) {
     ContentWorker worker({Full(4)});
     worker.Apply(ThreeBlocks());
-    EXPECT_EQ(worker.Match(Tokens(1, 12)).untold, 0u);
+    EXPECT_EQ(worker.Match(Tokens(1, 12)).unknown, 0u);
     worker.Apply(store);
-    EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 12)), Untold::kConflict));
-    EXPECT_TRUE(Lacks(worker.Match(Tokens(500, 12)), Untold::kConflict))
+    EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 12)), UnknownProperty::kConflict));
+    EXPECT_TRUE(Lacks(worker.Match(Tokens(500, 12)), UnknownProperty::kConflict))
         << "the engine may hold blocks of the refused store";
     worker.Apply(AllBlocksCleared{});
     worker.Apply(ThreeBlocks());
-    EXPECT_EQ(worker.Match(Tokens(1, 12)).untold, 0u);
+    EXPECT_EQ(worker.Match(Tokens(1, 12)).unknown, 0u);
   }
 }
 
-TEST(Untold, AStoreThatContradictsALearnedGroupIsAConflictUntilARestart) {
+TEST(UnknownProperties, AStoreThatContradictsALearnedGroupIsAConflictUntilARestart) {
   ContentWorker worker;
   worker.Apply(OfKind(ThreeBlocks(), "sliding_window", 5));
-  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), Untold::kConflict));
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), UnknownProperty::kConflict));
   worker.Apply(OfKind(ThreeBlocks(), "sliding_window", 9));
-  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 12)), Untold::kConflict));
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 12)), UnknownProperty::kConflict));
   worker.index().RestartWorker(kWorker);
   worker.Apply(OfKind(ThreeBlocks(), "sliding_window", 9));
-  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), Untold::kConflict));
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), UnknownProperty::kConflict));
 }
 
-TEST(Untold, ARefusedRemoveIsAConflict) {
+TEST(UnknownProperties, ARefusedRemoveIsAConflict) {
   ContentWorker worker({Full(4)});
   worker.Apply(ThreeBlocks(), Remove({Hash(1)}, 1));
-  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 12)), Untold::kConflict));
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 12)), UnknownProperty::kConflict));
 }
 
-TEST(Untold, ARefusedStoreOfALowerTierIsAConflictUntilThisTierIsCleared) {
+TEST(UnknownProperties, ARefusedStoreOfALowerTierIsAConflictUntilThisTierIsCleared) {
   ContentWorker worker({Full(4)});
   worker.Apply(OnHost(ThreeBlocks(1)));
   worker.Apply(AllBlocksCleared{});
   worker.Apply(ThreeBlocks());
-  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 12)), Untold::kConflict));
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 12)), UnknownProperty::kConflict));
   worker.Apply(AllBlocksCleared{.medium = kMediumCpu});
-  EXPECT_EQ(worker.Match(Tokens(1, 12)).untold, 0u);
+  EXPECT_EQ(worker.Match(Tokens(1, 12)).unknown, 0u);
 }
 
-TEST(Untold, ASnapshotReplacesTheBlocksThatARefusedStoreConcerns) {
+TEST(UnknownProperties, ASnapshotReplacesTheBlocksThatARefusedStoreConcerns) {
   ContentWorker worker({Full(4)});
   const auto take_snapshot = [&worker](int64_t group) {
     worker.index().BeginHidden(kWorker);
@@ -434,11 +435,11 @@ TEST(Untold, ASnapshotReplacesTheBlocksThatARefusedStoreConcerns) {
     worker.index().SwapHidden(kWorker);
   };
   worker.Apply(ThreeBlocks(), ThreeBlocks(1));
-  ASSERT_TRUE(Lacks(worker.Match(Tokens(1, 12)), Untold::kConflict));
+  ASSERT_TRUE(Lacks(worker.Match(Tokens(1, 12)), UnknownProperty::kConflict));
   take_snapshot(0);
-  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), Untold::kConflict));
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), UnknownProperty::kConflict));
   take_snapshot(1);
-  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 12)), Untold::kConflict));
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 12)), UnknownProperty::kConflict));
 }
 
 TEST(LearnedLookahead, TheLookaheadOfStoresReplacesTheRegisteredOne) {
@@ -451,10 +452,10 @@ TEST(LearnedLookahead, TheLookaheadOfStoresReplacesTheRegisteredOne) {
     EXPECT_EQ(match.gpu_tokens, 4);
     return match;
   };
-  EXPECT_EQ(answer(1, WithLookahead(first_block, {5}), 1).untold, 0u);
-  EXPECT_EQ(answer(0, WithLookahead(first_block, {5}), 1).untold, 0u);
-  EXPECT_TRUE(Lacks(answer(2, WithLookahead(first_block, {5}), 1), Untold::kConflict));
-  EXPECT_TRUE(Lacks(answer(1, first_block, 0), Untold::kConflict));
+  EXPECT_EQ(answer(1, WithLookahead(first_block, {5}), 1).unknown, 0u);
+  EXPECT_EQ(answer(0, WithLookahead(first_block, {5}), 1).unknown, 0u);
+  EXPECT_TRUE(Lacks(answer(2, WithLookahead(first_block, {5}), 1), UnknownProperty::kConflict));
+  EXPECT_TRUE(Lacks(answer(1, first_block, 0), UnknownProperty::kConflict));
 }
 
 // vLLM's connector describes blocks without the tokens after them.

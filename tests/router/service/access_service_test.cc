@@ -30,7 +30,7 @@ using kvcast::testing::Registered;
 
 std::vector<HttpRoute> AllRoutes(ServiceCore& core) {
   std::vector<HttpRoute> routes = OwnRoutes(core, {});
-  for (const auto& more : {FieldRoutes(core), StaticRoutes()}) {
+  for (const auto& more : {IndexerRoutes(core), StaticRoutes()}) {
     routes.insert(routes.end(), more.begin(), more.end());
   }
   return routes;

@@ -101,9 +101,9 @@ TEST(LoadRates, UnknownValuesAreShownAsNull) {
           {"age_seconds", nullptr},
           {"reports", {{"taken", 0}, {"idle", 0}, {"small", 0}, {"implausible", 0}}}}}}}};
   EXPECT_EQ(LoadRatesToJson(rates.view(1500)), expected);
-  const Json untold = LoadRatesToJson(LoadRates({}).view(0));
-  EXPECT_EQ(untold.at("kv_bytes_per_token"), nullptr);
-  EXPECT_EQ(untold.at("prefill_tokens_per_s"), nullptr);
+  const Json unconfigured = LoadRatesToJson(LoadRates({}).view(0));
+  EXPECT_EQ(unconfigured.at("kv_bytes_per_token"), nullptr);
+  EXPECT_EQ(unconfigured.at("prefill_tokens_per_s"), nullptr);
 }
 
 TEST(LoadRateReports, AreRead) {

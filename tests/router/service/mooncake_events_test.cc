@@ -371,7 +371,7 @@ TEST(MooncakeEvents, TheHashesOfRemovedObjectsCountInTheBatch) {
   }
 }
 
-TEST(MooncakeEvents, LongKeysTakeNoMemory) {
+TEST(MooncakeEvents, LongKeysTakeLittleMemory) {
   constexpr size_t kObjects = 1000;
   constexpr size_t kKeyBytes = 4000;
   std::vector<Map> stores;

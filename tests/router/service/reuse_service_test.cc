@@ -133,7 +133,7 @@ TEST(ReuseWatch, TotalsAreKeptUntilTheWorkerIsRemoved) {
   ReuseWatch watch;
   constexpr WorkerId kWorker{1};
   for (int64_t i = 0; i < kMinTestedPrompts; ++i) {
-    watch.Note(kWorker, "mamba", {.promised_tokens = 64, .reused_tokens = 0});
+    watch.Note(kWorker, "mamba", {.predicted_tokens = 64, .reused_tokens = 0});
   }
   EXPECT_EQ(DiagnosisName(watch.diagnosis(kWorker)), "not_enough_data")
       << "nothing is known about the groups";

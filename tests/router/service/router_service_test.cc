@@ -311,7 +311,7 @@ TEST_F(RouterServiceTest, AFailedStartNamesTheCause) {
 TEST_F(RouterServiceTest, RoutesHaveLanesAndBounds) {
   ServiceCore core;
   std::vector<HttpRoute> routes = OwnRoutes(core, {});
-  for (const auto& more : {FieldRoutes(core), StaticRoutes()}) {
+  for (const auto& more : {IndexerRoutes(core), StaticRoutes()}) {
     routes.insert(routes.end(), more.begin(), more.end());
   }
   std::set<std::string> health;
@@ -480,7 +480,7 @@ TEST(ServiceCore, ARemovedWorkerKeepsNoLoad) {
 TEST(OpenApi, NamesEveryRoute) {
   ServiceCore core;
   std::set<std::string> served;
-  for (const auto& routes : {OwnRoutes(core, {}), FieldRoutes(core), StaticRoutes()}) {
+  for (const auto& routes : {OwnRoutes(core, {}), IndexerRoutes(core), StaticRoutes()}) {
     for (const HttpRoute& route : routes) {
       // Pages for people are not part of the API.
       if (route.path == "/" || route.path.starts_with("/dashboard")) continue;

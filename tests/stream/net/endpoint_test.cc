@@ -72,7 +72,7 @@ TEST(EndpointForRank, OtherTransportsHaveNoRanks) {
   EXPECT_EQ(ForRank("ipc:///run/kv.sock", 1), "error invalid_argument");
 }
 
-TEST(EndpointForRank, InvalidOrTooLargePortIsAnError) {
+TEST(EndpointForRank, ABadPortOrANegativeRankIsAnError) {
   EXPECT_EQ(ForRank("tcp://host", 1), "error invalid_argument");
   EXPECT_EQ(ForRank("tcp://host:port", 1), "error invalid_argument");
   EXPECT_EQ(ForRank("tcp://host:-5", 1), "error invalid_argument");
@@ -81,7 +81,7 @@ TEST(EndpointForRank, InvalidOrTooLargePortIsAnError) {
   EXPECT_EQ(ForRank("tcp://host:5557", -1), "error invalid_argument");
 }
 
-TEST(BindsEndpoint, WildcardsIpcInprocAndLoopbackBind) {
+TEST(BindsEndpoint, WildcardsIpcInprocLoopbackAndPortZeroBind) {
   for (const char* endpoint :
        {"tcp://*:5557", "tcp://[::]:5557", "tcp://[::1]:5557", "ipc:///run/kv.sock",
         "inproc://cache", "tcp://10.0.0.1:0", "tcp://127.0.0.1:5557", "tcp://0.0.0.0:5557"}) {

@@ -83,19 +83,21 @@ TEST_F(SourceTest, AWideHeaderOfAStoreShowsTheRelease) {
   WorkerRegistration config;
   config.worker = Registered({group, group});
   source = WorkerIngest::Create(WorkerId(4), config, index).value();
-  const auto untold = [&] { return index.Match(Hashes(1, 4), 16, 64, {{WorkerId(4)}})[0].untold; };
+  const auto unknown = [&] {
+    return index.Match(Hashes(1, 4), 16, 64, {{WorkerId(4)}})[0].unknown;
+  };
   EventBatch batch = Batch(StoreFull(Hashes(1, 4), 0), StoreFull(Hashes(1, 4), 1));
   std::vector<uint8_t> payload;
   ASSERT_TRUE(EncodeBatch(batch, Dialect::kVllm11, payload).ok());
   source->OnBatch(payload);
-  EXPECT_NE(untold() & static_cast<uint32_t>(Untold::kRelease), 0u);
+  EXPECT_NE(unknown() & static_cast<uint32_t>(UnknownProperty::kRelease), 0u);
   // [ts, [event, event], rank]: the head of the first event is the twelfth byte.
   const uint8_t head = payload.at(11);
   ASSERT_EQ(head & 0xf0, 0x80);
   payload[11] = 0xde;
   payload.insert(payload.begin() + 12, {0, static_cast<uint8_t>(head & 0x0f)});
   source->OnBatch(payload);
-  EXPECT_EQ(untold(), 0u);
+  EXPECT_EQ(unknown(), 0u);
 }
 
 // A fork of an older release also writes wide headers. Its stores that leave out blocks have fields
@@ -108,7 +110,7 @@ TEST_F(SourceTest, ASkippedFieldShowsThatWideHeadersComeFromAFork) {
   source = WorkerIngest::Create(WorkerId(4), config, index).value();
   const auto lacks_release = [&] {
     const WorkerMatch match = index.Match(Hashes(1, 4), 16, 64, {{WorkerId(4)}})[0];
-    return (match.untold & static_cast<uint32_t>(Untold::kRelease)) != 0;
+    return (match.unknown & static_cast<uint32_t>(UnknownProperty::kRelease)) != 0;
   };
   EventBatch batch = Batch(StoreFull(Hashes(1, 4), 0), StoreFull(Hashes(1, 4), 1));
   std::vector<uint8_t> wide;
@@ -335,7 +337,7 @@ TEST_F(SourceSchemeTest, AReleaseIsLearnedFromTheBatchThatChangesTheUnit) {
     std::vector<BlockHash> hashes;
     for (const Digest& digest : chain) hashes.push_back(ToEventHash(digest, EventHashForm::kInt64));
     const auto match = index.Match(hashes, unit, 4 * unit, {{WorkerId(3)}})[0];
-    return (match.untold & static_cast<uint32_t>(Untold::kRelease)) != 0;
+    return (match.unknown & static_cast<uint32_t>(UnknownProperty::kRelease)) != 0;
   };
   send(16, Dialect::kVllm11);
   EXPECT_TRUE(lacks_release(16));

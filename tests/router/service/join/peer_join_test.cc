@@ -32,7 +32,7 @@ using kvcast::testing::StateEngine;
 using stream::Eventually;
 
 // A router that has no state replays at least this number of batches. A router that has the state
-// replays the batch that proves the publisher, and heartbeats.
+// replays the batch that proves that the publisher is still the same, and heartbeats.
 constexpr uint64_t kHistory = 40;
 constexpr char kStatePath[] = "/v1/admin/state";
 
@@ -102,10 +102,11 @@ struct TestRouter {
   std::unique_ptr<RouterService> service;
 };
 
-// true: the publisher has epochs (KVX1). false: only its batches prove the publisher.
+// true: the publisher has epochs (KVX1, see src/residency/extension.h). false: only the publisher's
+// batches prove that it is still the same.
 class PeerJoinTest : public ::testing::TestWithParam<bool> {
  protected:
-  // The running router saves its state, and has therefore a secret of its own.
+  // The running router saves its state, and has therefore its own secret of the content keys.
   PeerJoinTest() { first.options.state.folder = folder.File("first"); }
 
   // Starts the first router, which follows `engine`.
@@ -290,7 +291,7 @@ TEST_P(PeerFaultsTest, ADamagedStateIsRefused) {
   ExpectColdStart(engine, "damaged", "the state is damaged");
 }
 
-// The bytes of a stream with a right checksum can still be no state.
+// A stream with a correct checksum can contain bytes that are not a saved state.
 TEST_P(PeerFaultsTest, AShardThatIsNoStateIsRefused) {
   StartFirst(engine);
   StateStreamWriter writer;
