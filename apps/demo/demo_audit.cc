@@ -25,7 +25,7 @@ ExactnessAudit::ExactnessAudit(size_t workers, const WorkerConfig& config, int64
 
 void ExactnessAudit::OnBatch(size_t worker, uint64_t seq, std::shared_ptr<const EventBatch> batch) {
   const MutexLock lock(mutex_);
-  ++batches_;
+  if (!batch->events.empty()) ++batches_;  // heartbeats have no events
   Arrived& arrived = arrived_[worker];
   // After a lost or repeated batch, the later admissions of the worker stay pending. Pending
   // admissions never count as equal.

@@ -53,7 +53,7 @@ class ExactnessAudit {
   // Compares the admissions whose batches have arrived. Returns the number of admissions that still
   // wait for batches.
   int64_t CompareWaiting();
-  // Returns the number of batches of all workers since the start.
+  // Returns the number of batches with events, of all workers since the start.
   uint64_t batches() const;
   AuditTotals totals() const;
   AuditTotals totals(size_t worker) const;

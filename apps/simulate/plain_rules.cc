@@ -91,8 +91,8 @@ std::vector<RuleInfo> PlainRules() {
          return std::make_unique<SessionHashRule>();
        }},
       {"bounded_hash",
-       "rendezvous hash of the conversation; skips engines with more than `factor` times the mean "
-       "number of requests",
+       "rendezvous hash of the conversation; skips engines that would then have more than `factor` "
+       "times the mean number of requests, rounded up",
        "consistent hashing with bounded loads (Mirrokni et al., 2017)",
        {{"factor", 1.25}},
        [](const RuleParameters& p, const RuleFleet&) -> std::unique_ptr<Rule> {

@@ -165,7 +165,7 @@ WorkerMatch MatchPlan::Evaluate() const {
   WorkerMatch match;
   match.recompute_tokens = shape_.prompt_tokens;
   match.per_group_tokens.assign(part_of_group_.size(), 0);
-  // Without cacheable groups the match is 0. An AND over no groups would give max_tokens.
+  // Without cacheable groups the match is 0. An AND over no groups would give a hit of all units.
   if (parts_.empty()) return match;
   const Reuse reuse =
       ReusablePrefix(parts_, shape_.hash_block_size, worker_->alignment,

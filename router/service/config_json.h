@@ -1,5 +1,6 @@
 // The configuration file of `kvcast router --config FILE`: one JSON object. All members are
-// optional. docs/options.md describes each member. A test compares the page with these lists.
+// optional. docs/options.md describes each member. A test compares the page with ConfigMembers()
+// and WeightMembers().
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -128,7 +128,7 @@ std::vector<double> Publish(Publisher& publisher, double seconds) {
   return calls_us;
 }
 
-TEST(ReplayLoad, OnlyGreedyClientsWait) {
+TEST(ReplayLoad, TheRateLimitsGreedyClientsAndEveryClientIsServed) {
   const OwnCore clients_core;
   clients_core.TakeFromThisThread();
   PublisherConfig config = TestPublisherConfig();
@@ -163,7 +163,7 @@ TEST(ReplayLoad, OnlyGreedyClientsWait) {
   greedy_ones.join();
   modest_one.join();
 
-  // The rate limit allows a burst of one second, the rate, and one more batch.
+  // A client gets at most kRate bytes at once, then kRate bytes per second, and one more batch.
   const double allowed = kRate * (1 + since.seconds()) + kBatchBytes;
   uint64_t least = UINT64_MAX;
   uint64_t most = 0;

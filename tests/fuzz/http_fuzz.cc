@@ -1,7 +1,7 @@
 // Fuzz target: bytes that a client sends to the HTTP server. A second reader, which follows RFC
 // 9112 without Boost.Beast, finds the same requests in the bytes. The sizes of the pieces in which
-// the bytes arrive do not matter. If an accepted request is written as text, the reader reads the
-// same request from this text.
+// the bytes arrive do not matter. If an accepted request is written as text, the server's reader
+// reads the same request from this text.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstddef>
@@ -31,7 +31,9 @@ constexpr HttpLimits kLimits{.max_head_bytes = 512, .max_body_bytes = 128};
 struct Requests {
   std::vector<HttpRequest> complete;
   State state = State::kHead;  // after the last byte
-  bool is_too_long = false;    // the last request was refused because a part of it is too long
+  // The last request was refused with 431: its head, its trailers or a line of a chunk is too long,
+  // or it has too many headers.
+  bool has_431 = false;
 };
 
 bool Same(const HttpRequest& a, const HttpRequest& b) {
@@ -59,7 +61,7 @@ Requests Read(std::string_view text, size_t step) {
     }
   }
   KV_CHECK(requests.state != State::kBad || reader.error().status >= 400);
-  requests.is_too_long = requests.state == State::kBad && reader.error().status == 431;
+  requests.has_431 = requests.state == State::kBad && reader.error().status == 431;
   return requests;
 }
 
@@ -83,8 +85,8 @@ void CheckRequest(const HttpRequest& request) {
   KV_CHECK(trace.empty() || (trace.size() == 55 && std::ranges::all_of(trace, IsVisible)));
 }
 
-// A request from a page of another site has the name or the origin of that site. Checks that the
-// server accepts only its own names, loopback addresses, and their origins.
+// A request from a page of another site has the name or the origin of that site. Checks that
+// each accepted Host is a name of the server or a loopback address.
 void CheckHosts(const HttpRequest& request) {
   const HostRules rules(/*local_only=*/true, {"router.example"});
   const std::string_view host = request.Header("host");
@@ -165,8 +167,8 @@ void CheckRequests(std::string_view text) {
   for (const size_t step : {1, 7}) {
     const Requests pieces = Read(text, step);
     // Trailers and lines of chunks above the limit are refused only if they arrive in pieces.
-    const size_t same = pieces.is_too_long ? std::min(pieces.complete.size(), whole.complete.size())
-                                           : whole.complete.size();
+    const size_t same = pieces.has_431 ? std::min(pieces.complete.size(), whole.complete.size())
+                                       : whole.complete.size();
     KV_CHECK(std::ranges::equal(std::span(whole.complete).first(same), pieces.complete, Same));
   }
 }

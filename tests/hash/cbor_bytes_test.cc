@@ -59,7 +59,7 @@ TEST(CborBytes, NegativeIntegers) {
   EXPECT_EQ(IntHex(INT64_MIN), "3b7fffffffffffffff");
 }
 
-TEST(CborBytes, UnsignedTextBytesAndConstants) {
+TEST(CborBytes, TupleOfAnUnsignedIntegerTextBytesAndConstants) {
   EXPECT_EQ(Written([](CborWriter& writer) {
               writer.BeginTuple(6);
               writer.WriteUnsigned(UINT64_MAX);

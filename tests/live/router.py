@@ -34,7 +34,7 @@ class Router:
         while port is None:
             line, previous = self._process.stderr.readline(), line
             if not line:
-                raise RouterError(f"the router did not start: {before.strip()}")
+                raise RouterError(f"the router did not start: {previous.strip()}")
             port = re.search(r"http_listening .*http://[^:]+:(\d+)", line)
         threading.Thread(target=self._pass_on, daemon=True).start()
         self._connection = http.client.HTTPConnection("127.0.0.1", int(port.group(1)), timeout=60)

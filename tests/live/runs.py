@@ -241,7 +241,7 @@ class InProcess(Run):
         hit = result[1]
         if self.report.note(self.report.at_lookup, key != Key(), answer, hit) != 0:
             why = self.mirror.explain(engine.manager, engine_request, [])
-            self.print_difference(f"lookup of {watched.request_id}", len(tokens), key, answer, hit, why)
+            self.print_difference(f"lookup of {engine_request.request_id}", len(tokens), key, answer, hit, why)
         if self.recording:
             self.recording.probe(tokens, key, reports, hit)
         return result

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""tests/mutations/mutate runs each check without a bug first, and does not repeat a run whose bug and files have not changed.
+"""tests/mutations/mutate runs each check without a bug first, and with --resume does not
+repeat a run that caught its bug, if the bug and the files have not changed.
 
 usage: mutate_test.py MUTATE
 SPDX-License-Identifier: Apache-2.0

@@ -23,7 +23,7 @@ struct CorpusConfig {
 // engine puts the blocks that no other request uses into an LRU list. It evicts the last block of a
 // request first. The engine keeps one copy of each block. It announces a store when the block
 // enters the pool, and a remove when it evicts the block. The times of each worker are scaled to
-// the window. The result is deterministic.
+// the duration of the replay (kCorpusWindow). The result is deterministic.
 Corpus MakeCorpus(const std::vector<tools::TraceRequest>& trace, const CorpusConfig& config);
 
 }  // namespace kvcast::bench

@@ -23,13 +23,14 @@ constexpr double kRemoveP99Target = 1.1;
 constexpr char kRemoveMethod[] =
     "A worker with --victim blocks is removed from a fleet: RemoveWorker, then Reclaim until no\n"
     "work is left. Every --every-us microseconds, another thread sends a query for a prompt that\n"
-    "this worker and other workers hold. Each thread has its own core. A round lasts from the\n"
-    "call until the blocks of the worker are freed, and at least --seconds. Before each removal,\n"
-    "a round without a removal runs. After each removal, a round runs in which a thread spins for\n"
-    "as long as the removal took. The spinning thread shows the effect of any busy thread on\n"
-    "queries. The time of a query starts when the query is due, so it includes waiting. p99\n"
-    "covers the queries of all rounds. wrong: answers that name the removed worker although the\n"
-    "query started after the call returned, and answers that miss another holder.";
+    "this worker and other workers hold. If the process may use two cores, each thread has its\n"
+    "own core. A round with a removal lasts from the RemoveWorker call until the blocks of the\n"
+    "worker are freed, and at least --seconds. Before it, a round without a removal lasts\n"
+    "--seconds. After it, in a third round, a thread first spins for as long as Reclaim took. The\n"
+    "spinning thread shows the effect of any busy thread on queries. The time of a query starts\n"
+    "when the query is due, so it includes waiting. Each p99 covers the queries of all rounds of\n"
+    "one kind. wrong: answers that name the removed worker although the query started after\n"
+    "RemoveWorker returned, and answers that miss another holder.";
 
 constexpr WorkerId kVictim{1'000'000};
 

@@ -35,7 +35,7 @@ BlockStored Store(uint64_t first, uint64_t count, int64_t block_size = kBlock) {
   return stored;
 }
 
-// c2a: one block has very many extra keys.
+// extra-keys: one block has very many extra keys.
 EventBatch ExtraKeysOfOneBlock(uint64_t) {
   BlockStored stored = Store(1, 1);
   stored.extra_keys.emplace(1, ExtraKeys());
@@ -45,7 +45,7 @@ EventBatch ExtraKeysOfOneBlock(uint64_t) {
   return {.events = {AllBlocksCleared{}, std::move(stored)}};
 }
 
-// c2b: a clear follows each store, and host memory holds many blocks without tokens.
+// clears-beside-host: a clear follows each store, and host memory holds many blocks without tokens.
 constexpr uint64_t kHostBatches = 64;
 EventBatch ClearsBesideHostMemory(uint64_t round) {
   EventBatch batch;
@@ -65,7 +65,7 @@ EventBatch ClearsBesideHostMemory(uint64_t round) {
   return batch;
 }
 
-// c2c: many stores have parents that the router does not know, so the router keeps the stores in
+// waiting-stores: many stores have parents that the router does not know, so the router keeps the stores in
 // PendingStores. Each further batch stores and removes one of the parents.
 constexpr uint64_t kParkedBatches = 16;
 EventBatch StoresThatWait(uint64_t round) {
@@ -87,13 +87,13 @@ EventBatch StoresThatWait(uint64_t round) {
   return batch;
 }
 
-// c2d: one block has very many tokens. After each clear, the router tests the hash of the block
+// large-block: one block has very many tokens. After each clear, the router tests the hash of the block
 // again.
 EventBatch TokensOfOneBlock(uint64_t) {
   return {.events = {AllBlocksCleared{}, Store(1, 1, 720'720)}};
 }
 
-// c2e: a clear follows each store of one block.
+// store-clear-pairs: a clear follows each store of one block.
 EventBatch StoresAndClears(uint64_t) {
   EventBatch batch;
   for (uint64_t i = 0; i < 30'000; ++i) {
@@ -103,7 +103,7 @@ EventBatch StoresAndClears(uint64_t) {
   return batch;
 }
 
-// c2f: the same complete chain is announced again and again.
+// hit-reports: the same complete chain is announced again and again.
 EventBatch HitReports(uint64_t round) {
   EventBatch batch;
   const uint64_t copies = round == 0 ? 1 : 64;
@@ -111,7 +111,7 @@ EventBatch HitReports(uint64_t round) {
   return batch;
 }
 
-// c3: large legal batches with new events.
+// many-events: large legal batches with new events.
 EventBatch Flood(uint64_t round) {
   EventBatch batch;
   for (uint64_t i = 0; i < 5000; ++i) {
@@ -126,54 +126,55 @@ EventBatch Flood(uint64_t round) {
   return batch;
 }
 
-// h7: new blocks, and no block is removed.
+// never-removed: new blocks, and no block is removed.
 EventBatch NeverRemoves(uint64_t round) { return {.events = {Store(round * 16'384 + 1, 16'384)}}; }
 
-// h7-backlog: the largest batches.
+// large-batches: the largest batches.
 EventBatch LargeBatches(uint64_t) { return {.events = {Store(1, 1, 4 << 20)}}; }
 
 EventBatch Small(uint64_t round) { return {.events = {Store(round + 1, 1)}}; }
 
 constexpr std::array kAttacks = {
-    Attack{.name = "c2a",
+    Attack{.name = "extra-keys",
            .summary = "20,000 extra keys of one block",
            .batch = ExtraKeysOfOneBlock,
            .constant = true},
-    Attack{.name = "c2b",
+    Attack{.name = "clears-beside-host",
            .summary = "clears beside a million blocks without tokens in host memory",
            .prepared = kHostBatches,
            .batch = ClearsBesideHostMemory,
            .constant = true},
-    Attack{.name = "c2c",
+    Attack{.name = "waiting-stores",
            .summary = "16,000 stores that wait for the names of their parents",
            .prepared = kParkedBatches,
            .batch = StoresThatWait},
-    Attack{.name = "c2d",
+    Attack{.name = "large-block",
            .summary = "a block of 720,720 tokens, tested after each clear",
            .batch = TokensOfOneBlock,
            .constant = true},
-    Attack{.name = "c2e",
+    Attack{.name = "store-clear-pairs",
            .summary = "30,000 pairs of a store and a clear in a batch",
            .batch = StoresAndClears,
            .constant = true},
-    Attack{.name = "c2f",
+    Attack{.name = "hit-reports",
            .summary = "hit reports of one chain",
            .prepared = 1,
            .batch = HitReports,
            .constant = true},
-    Attack{.name = "c3", .summary = "legal batches of 10,000 events", .batch = Flood},
-    Attack{.name = "h4",
+    Attack{.name = "many-events", .summary = "legal batches of 10,000 events", .batch = Flood},
+    Attack{.name = "unanswered-names",
            .summary = "32 sources with host names that no name server answers",
            .batch = Small,
            .unanswered_names = true,
            .sources = 32},
-    Attack{.name = "h5",
+    Attack{.name = "slow-replays",
            .summary = "four sources with replays that do not end",
            .batch = Small,
            .slow_replay = true,
            .sources = 4},
-    Attack{.name = "h7", .summary = "blocks that are never removed", .batch = NeverRemoves},
-    Attack{.name = "h7-backlog",
+    Attack{
+        .name = "never-removed", .summary = "blocks that are never removed", .batch = NeverRemoves},
+    Attack{.name = "large-batches",
            .summary = "batches of 16 MiB",
            .batch = LargeBatches,
            .constant = true},

@@ -204,8 +204,8 @@ constexpr std::array kEventMetrics = {
                  "Hashes that the hash-scheme detector computed, since the worker was registered.",
                  kCounter, [](W w) { return w.scheme.hashes; }},
     WorkerMetric{"kvcast_index_stored_blocks_total",
-                 "Block hashes in the store events that the index applied, including copies, since "
-                 "the worker was registered.",
+                 "Block hashes in the store events that the index applied, since the worker was "
+                 "registered. A hash that the worker already holds counts again.",
                  kCounter, [](W w) { return w.index.stored_blocks; }},
     WorkerMetric{
         "kvcast_index_removed_blocks_total",

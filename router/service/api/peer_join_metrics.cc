@@ -65,7 +65,8 @@ void AddPeerJoinFamilies(const PeerJoinMetrics& metrics, std::vector<MetricFamil
            "started.",
            MetricType::Counter, static_cast<double>(metrics.sent->sends), families);
   AddValue("kvcast_state_send_errors_total",
-           "Times that this router could not send its complete state, since this router started.",
+           "Times that this router could not send its complete state to another router, since this "
+           "router started.",
            MetricType::Counter, static_cast<double>(metrics.sent->errors), families);
   AddValue("kvcast_state_sent_bytes_total",
            "Bytes of state that this router sent to other routers, since this router started.",

@@ -110,10 +110,11 @@ MetricFamily TotalFamily(const char* name, const char* help, uint64_t ReuseTotal
 }  // namespace
 
 void AddReuseFamilies(Workers workers, std::vector<MetricFamily>& families) {
-  families.push_back(
-      BlockFamily("kvcast_reuse_sampled_blocks",
-                  "Current number of GPU blocks that the worker holds for the sampled prompts.",
-                  &ReuseDiagnosis::GroupUse::held, workers));
+  families.push_back(BlockFamily(
+      "kvcast_reuse_sampled_blocks",
+      "Current number of GPU blocks that the worker holds of its sampled prompts. The router "
+      "samples the prompts that the worker stores.",
+      &ReuseDiagnosis::GroupUse::held, workers));
   families.push_back(BlockFamily("kvcast_reuse_usable_blocks",
                                  "Current number of blocks of kvcast_reuse_sampled_blocks that "
                                  "belong to a prefix that all groups can reuse.",

@@ -4,11 +4,13 @@
 // An equal part is the bound divided by the number of sources. If the sum is above the bound, the
 // router drops all blocks of each source with more than an equal part at the next batch of the
 // source. While the sum is above the bound, at least one source has more than an equal part. A
-// source that sends nothing keeps its blocks, so the sum can exceed the bound. The sum stays below
-// twice the bound, plus the growth of one batch of each source. Reason: take the sources that have
-// more than an equal part and send nothing. When the last of these sources grew, the sum was below
-// the bound. Each other source has at most an equal part, so the other sources have at most the
-// bound together.
+// source that sends nothing keeps its blocks, so the sum can exceed the bound. If no source is
+// added, the sum stays below twice the bound, plus the growth of one batch of each source. Reason:
+// take the sources that have more than an equal part and send nothing. When the last of these
+// sources grew, the sum was below the bound. Each other source has at most an equal part, so the
+// other sources have at most the bound together. Each added source makes the equal part smaller, so
+// the sum can then be larger: with n sources that are added one after the other, each grows to an
+// equal part and then sends nothing, it is the bound times 1 + 1/2 + ... + 1/n.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -19,7 +21,7 @@
 
 namespace kvcast::router {
 
-// A source counts at most this number of its groups.
+// MaxResidencies counts at most this number of groups.
 inline constexpr size_t kMaxCountedGroups = 16;
 
 // The maximum number of residencies of one source. `configured`: its max_residencies; 0: none is

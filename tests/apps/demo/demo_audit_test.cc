@@ -57,6 +57,14 @@ TEST(ExactnessAudit, WaitsForMissingBatches) {
   EXPECT_EQ(audit.totals().equal, 1);
 }
 
+// Heartbeats never end, so they are no progress.
+TEST(ExactnessAudit, CountsOnlyBatchesWithEvents) {
+  ExactnessAudit audit(1, OneFullGroup(), 16);
+  audit.OnBatch(0, 0, StoreOf(1));
+  audit.OnBatch(0, 1, std::make_shared<EventBatch>());
+  EXPECT_EQ(audit.batches(), 1u);
+}
+
 TEST(ExactnessAudit, CountsAndNamesADifference) {
   ExactnessAudit audit(1, OneFullGroup(), 16);
   audit.OnBatch(0, 0, StoreOf(1));

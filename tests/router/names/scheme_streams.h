@@ -79,7 +79,8 @@ inline BlockStored DenseStore(const EngineScheme& scheme, const std::vector<Toke
   return store;
 }
 
-// Returns the store with the hashes of only these blocks of the span, in this order.
+// Returns `dense` with the hashes of only these blocks, in this order. The tokens stay. `blocks`:
+// positions in dense.block_hashes.
 inline BlockStored Announcing(const BlockStored& dense, const std::vector<size_t>& blocks) {
   BlockStored store = dense;
   store.block_hashes.clear();

@@ -69,7 +69,7 @@ TEST(ResidencyBudget, WithoutABoundNoSourceIsDropped) {
 }
 
 // Random sources grow and pause. A source is dropped when Note returns true.
-TEST(ResidencyBudget, TheSumStaysBelowTwiceTheBoundAndOneBatchOfEachSource) {
+TEST(ResidencyBudget, TheSumOfFixedSourcesStaysBelowTwiceTheBoundAndOneBatchOfEach) {
   constexpr uint64_t kBound = 1000;
   constexpr uint64_t kBatch = 10;
   constexpr size_t kSources = 20;
