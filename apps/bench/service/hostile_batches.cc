@@ -65,8 +65,8 @@ EventBatch ClearsBesideHostMemory(uint64_t round) {
   return batch;
 }
 
-// waiting-stores: many stores have parents that the router does not know, so the router keeps the stores in
-// PendingStores. Each further batch stores and removes one of the parents.
+// waiting-stores: many stores have parents that the router does not know, so the router keeps the
+// stores in PendingStores. Each further batch stores and removes one of the parents.
 constexpr uint64_t kParkedBatches = 16;
 EventBatch StoresThatWait(uint64_t round) {
   constexpr uint64_t kAwaited = uint64_t{1} << 61;
@@ -87,8 +87,8 @@ EventBatch StoresThatWait(uint64_t round) {
   return batch;
 }
 
-// large-block: one block has very many tokens. After each clear, the router tests the hash of the block
-// again.
+// large-block: one block has very many tokens. After each clear, the router tests the hash of the
+// block again.
 EventBatch TokensOfOneBlock(uint64_t) {
   return {.events = {AllBlocksCleared{}, Store(1, 1, 720'720)}};
 }
