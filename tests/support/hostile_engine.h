@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "src/base/descriptor.h"
+#include "tests/support/reserved_port.h"
 
 namespace kvcast::stream {
 
@@ -24,34 +25,23 @@ inline constexpr size_t kFloodBytes = size_t{2} << 30;
 // A TCP server on a free port of this machine.
 class Listener {
  public:
-  Listener() : descriptor_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    auto* const any = reinterpret_cast<sockaddr*>(&address);
-    EXPECT_EQ(bind(descriptor_.get(), any, size), 0);
-    EXPECT_EQ(listen(descriptor_.get(), 8), 0);
-    EXPECT_EQ(getsockname(descriptor_.get(), any, &size), 0);
-    port_ = ntohs(address.sin_port);
-  }
-  std::string endpoint() const { return "tcp://127.0.0.1:" + std::to_string(port_); }
+  Listener() { EXPECT_EQ(listen(port_.descriptor().get(), 8), 0); }
+  std::string endpoint() const { return port_.endpoint(); }
   Descriptor Accept() const {
-    return Descriptor(accept4(descriptor_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    return Descriptor(accept4(port_.descriptor().get(), nullptr, nullptr, SOCK_CLOEXEC));
   }
   Descriptor Connect() const {
     Descriptor client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};
     address.sin_family = AF_INET;
-    address.sin_port = htons(port_);
+    address.sin_port = htons(port_.port());
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     EXPECT_EQ(connect(client.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
     return client;
   }
 
  private:
-  Descriptor descriptor_;
-  uint16_t port_ = 0;
+  kvcast::testing::ReservedPort port_;
 };
 
 inline bool SendAll(int descriptor, const std::string& bytes) {

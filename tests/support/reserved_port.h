@@ -14,7 +14,8 @@
 namespace kvcast::testing {
 
 // A TCP port of 127.0.0.1. While the object exists, the kernel gives the port to no other socket. A
-// server with SO_REUSEADDR, such as libzmq, may bind the port, because this socket does not listen.
+// server with SO_REUSEADDR, such as libzmq, may bind the port while the socket of this object does
+// not listen.
 class ReservedPort {
  public:
   ReservedPort() : descriptor_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -30,6 +31,8 @@ class ReservedPort {
     port_ = ntohs(address.sin_port);
   }
   std::string endpoint() const { return "tcp://127.0.0.1:" + std::to_string(port_); }
+  uint16_t port() const { return port_; }
+  const Descriptor& descriptor() const { return descriptor_; }
 
  private:
   Descriptor descriptor_;
