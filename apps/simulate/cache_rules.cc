@@ -24,9 +24,6 @@ size_t Lowest(const RuleInput& input, const Cost& cost) {
 
 double Requests(const RuleEngine& engine) { return static_cast<double>(engine.load.requests); }
 double Hit(const RuleEngine& engine) { return static_cast<double>(engine.hit_tokens); }
-double Uncached(const RuleInput& input, const RuleEngine& engine) {
-  return static_cast<double>(std::max<int64_t>(input.prompt_tokens - engine.hit_tokens, 0));
-}
 
 // Returns the engine with the most cached tokens. If several engines have equally many, returns the
 // engine with the fewest requests.

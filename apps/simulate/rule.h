@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -48,6 +49,11 @@ struct RuleInput {
   std::span<const WorkerMatch> matches;
   router::SharedPrefixes names;
 };
+
+// Returns the number of prompt tokens that are not on the engine's GPU.
+inline double Uncached(const RuleInput& input, const RuleEngine& engine) {
+  return static_cast<double>(std::max<int64_t>(input.prompt_tokens - engine.hit_tokens, 0));
+}
 
 // Properties of the fleet that a rule may use.
 struct RuleFleet {

@@ -14,9 +14,6 @@ double Share(const RuleInput& input, const RuleEngine& engine) {
   return static_cast<double>(engine.hit_tokens) /
          static_cast<double>(std::max<int64_t>(input.prompt_tokens, 1));
 }
-double Uncached(const RuleInput& input, const RuleEngine& engine) {
-  return static_cast<double>(std::max<int64_t>(input.prompt_tokens - engine.hit_tokens, 0));
-}
 
 // llm-d's weighted scorers: prefix, queue and cache usage. The highest sum wins.
 class LlmdRule final : public Rule {

@@ -345,7 +345,7 @@ class Copier {
   Holder<Engine> engine_;
 };
 
-constexpr char kDoc[] =
+constexpr char kBlockCopierDoc[] =
     R"(Copies KV blocks between tensors of the engine and host memory that this object owns.
 
 groups: by KV-cache group, the tensors of its layers: two dimensions (num_blocks, bytes), elements
@@ -361,7 +361,7 @@ is no GPU or the package was built without CUDA.)";
 }  // namespace
 
 void AddBlockCopier(py::module_& module) {
-  py::class_<Copier> type(module, "BlockCopier", kDoc);
+  py::class_<Copier> type(module, "BlockCopier", kBlockCopierDoc);
   type.def(py::init([](const py::sequence& groups, int64_t num_slots, int64_t slot_bytes,
                        int64_t blocks_per_chunk, const std::string& backend, int64_t device) {
              return std::make_unique<Copier>(

@@ -169,12 +169,12 @@ class Manager {
   std::vector<int64_t> allocation_sizes_;  // since the last TakeStats
 };
 
-std::unique_ptr<Manager> Make(int64_t capacity_bytes, std::vector<int64_t> chunk_bytes,
-                              const std::string& policy, int64_t page_bytes, int64_t slot_bytes,
-                              int64_t evict_ahead_bytes, int64_t store_threshold,
-                              int64_t max_tracker_size, bool enable_events,
-                              const std::string& medium, const std::string& rules,
-                              bool compatible) {
+std::unique_ptr<Manager> MakeManager(int64_t capacity_bytes, std::vector<int64_t> chunk_bytes,
+                                     const std::string& policy, int64_t page_bytes,
+                                     int64_t slot_bytes, int64_t evict_ahead_bytes,
+                                     int64_t store_threshold, int64_t max_tracker_size,
+                                     bool enable_events, const std::string& medium,
+                                     const std::string& rules, bool compatible) {
   OffloadConfig config;
   config.capacity_bytes = capacity_bytes;
   config.chunk_bytes = std::move(chunk_bytes);
@@ -191,7 +191,7 @@ std::unique_ptr<Manager> Make(int64_t capacity_bytes, std::vector<int64_t> chunk
   return std::make_unique<Manager>(config);
 }
 
-constexpr char kDoc[] =
+constexpr char kManagerDoc[] =
     R"(Records the chunks that the host memory tier holds, and their slots. It copies no bytes.
 
 The rules are those of vLLM's CPU offloading manager. A key is bytes: the block hash (1 to 32
@@ -238,8 +238,8 @@ void AddLoads(py::class_<Manager>& type) {
 }  // namespace
 
 void AddOffloadManager(py::module_& module) {
-  py::class_<Manager> type(module, "OffloadManager", kDoc);
-  type.def(py::init(&Make), py::arg("capacity_bytes"), py::arg("chunk_bytes"), py::kw_only(),
+  py::class_<Manager> type(module, "OffloadManager", kManagerDoc);
+  type.def(py::init(&MakeManager), py::arg("capacity_bytes"), py::arg("chunk_bytes"), py::kw_only(),
            py::arg("policy") = "lru", py::arg("page_bytes") = 4096, py::arg("slot_bytes") = 0,
            py::arg("evict_ahead_bytes") = 0, py::arg("store_threshold") = 0,
            py::arg("max_tracker_size") = 64000, py::arg("enable_events") = true,

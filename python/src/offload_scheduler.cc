@@ -186,11 +186,12 @@ class Scheduler {
   const std::unique_ptr<OwnedScheduler> owned_;
 };
 
-std::unique_ptr<Scheduler> Make(const py::object& groups, int64_t capacity_bytes,
-                                std::vector<int64_t> chunk_bytes, int64_t tokens_per_hash,
-                                int64_t blocks_per_chunk, const std::string& policy,
-                                const std::string& rules, int64_t num_workers, bool prompt_only,
-                                const std::string& algo, const std::string& seed) {
+std::unique_ptr<Scheduler> MakeScheduler(const py::object& groups, int64_t capacity_bytes,
+                                         std::vector<int64_t> chunk_bytes, int64_t tokens_per_hash,
+                                         int64_t blocks_per_chunk, const std::string& policy,
+                                         const std::string& rules, int64_t num_workers,
+                                         bool prompt_only, const std::string& algo,
+                                         const std::string& seed) {
   OffloadSchedulerConfig config;
   config.layout.groups = GroupsOf(groups);
   config.layout.tokens_per_hash = tokens_per_hash;
@@ -208,7 +209,7 @@ std::unique_ptr<Scheduler> Make(const py::object& groups, int64_t capacity_bytes
       config.layout.groups.size(), tokens_per_hash, num_workers));
 }
 
-constexpr char kDoc[] =
+constexpr char kSchedulerDoc[] =
     R"(Decides which blocks are copied between the GPU and host memory, and when. It copies no bytes.
 
 It is the scheduler's part of vLLM's offloading connector. Per engine step: matched_tokens and
@@ -251,11 +252,11 @@ now_ms: milliseconds of a clock that does not go back; None: the clock of the pr
 }  // namespace
 
 void AddOffloadScheduler(py::module_& module) {
-  py::class_<Scheduler> type(module, "OffloadScheduler", kDoc);
-  type.def(py::init(&Make), py::arg("groups"), py::arg("capacity_bytes"), py::arg("chunk_bytes"),
-           py::kw_only(), py::arg("tokens_per_hash") = 16, py::arg("blocks_per_chunk") = 1,
-           py::arg("policy") = "lru", py::arg("rules") = "2026-08", py::arg("num_workers") = 1,
-           py::arg("prompt_only") = true, py::arg("algo") = "sha256",
+  py::class_<Scheduler> type(module, "OffloadScheduler", kSchedulerDoc);
+  type.def(py::init(&MakeScheduler), py::arg("groups"), py::arg("capacity_bytes"),
+           py::arg("chunk_bytes"), py::kw_only(), py::arg("tokens_per_hash") = 16,
+           py::arg("blocks_per_chunk") = 1, py::arg("policy") = "lru", py::arg("rules") = "2026-08",
+           py::arg("num_workers") = 1, py::arg("prompt_only") = true, py::arg("algo") = "sha256",
            py::arg("seed") = std::string(kDefaultHashSeed));
   AddRequests(type);
   type.def("build_step", &Scheduler::BuildStep,

@@ -18,7 +18,7 @@ py::object AgeOf(const QueryAnswer& answer) {
   return py::float_(*answer.event_age_seconds * 1e3);
 }
 
-py::list GroupsOf(const QueryAnswer& answer) {
+py::list GroupRows(const QueryAnswer& answer) {
   py::list list;
   for (const int64_t tokens : std::span<const int64_t>(answer.match.per_group_tokens)) {
     list.append(py::int_(tokens));
@@ -40,7 +40,7 @@ void AddMap(Class& type, const char* name, Read read, const char* doc) {
       name, [read](const OverlapScores& scores) { return scores.ByWorker(read); }, doc);
 }
 
-constexpr char kDoc[] =
+constexpr char kScoresDoc[] =
     R"(The prefix of one prompt that each worker can reuse. Immutable.
 
 Each property is a new dict with the key (worker_id, dp_rank). All lengths are in tokens, except
@@ -63,7 +63,7 @@ std::string OverlapScores::Repr() const {
 }
 
 void AddOverlapScores(py::module_& module) {
-  py::class_<OverlapScores> type(module, "OverlapScores", kDoc);
+  py::class_<OverlapScores> type(module, "OverlapScores", kScoresDoc);
   type.def_property_readonly("scores", &OverlapScores::Scores,
                              "Whole blocks that the worker can reuse on the GPU, if at least 1. A "
                              "block has KvIndexer.block_size tokens, or the worker's own size.");
@@ -75,7 +75,7 @@ void AddOverlapScores(py::module_& module) {
       "Tokens that the worker can reuse after loads from host memory.");
   AddMap(type, "by_tier", TiersOf,
          "A dict per worker: tokens on the GPU, with CPU, and with CPU and STORAGE.");
-  AddMap(type, "by_group", GroupsOf,
+  AddMap(type, "by_group", GroupRows,
          "A list per worker, by group_idx: tokens that the group could serve without the others.");
   AddMap(
       type, "limited_by", [](const QueryAnswer& a) { return py::cast(a.match.limiting_group); },

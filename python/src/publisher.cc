@@ -148,7 +148,7 @@ class EventPublisher {
   Holder<Publisher> holder_;
 };
 
-std::unique_ptr<EventPublisher> Make(
+std::unique_ptr<EventPublisher> MakePublisher(
     const std::string& endpoint, const std::string& replay_endpoint, const std::string& topic,
     int64_t dp_rank, const std::string& dialect, int64_t ring_batches, int64_t heartbeat_ms,
     int64_t flush_ms, bool hashes_only, const std::string& curve_key,
@@ -172,7 +172,7 @@ std::unique_ptr<EventPublisher> Make(
   return std::make_unique<EventPublisher>(config);
 }
 
-constexpr char kDoc[] =
+constexpr char kPublisherDoc[] =
     R"(Publish KV-cache events over ZeroMQ, as vLLM's ZmqEventPublisher does.
 
 endpoint: address of the PUB socket: tcp://HOST:PORT (port 0: any free port), ipc://PATH or
@@ -238,8 +238,8 @@ one of these errors publishes nothing, but uses a sequence number.)")
 }  // namespace
 
 void AddPublisher(py::module_& module) {
-  py::class_<EventPublisher> type(module, "KvEventPublisher", kDoc);
-  type.def(py::init(&Make), py::arg("endpoint") = "tcp://127.0.0.1:5557",
+  py::class_<EventPublisher> type(module, "KvEventPublisher", kPublisherDoc);
+  type.def(py::init(&MakePublisher), py::arg("endpoint") = "tcp://127.0.0.1:5557",
            py::arg("replay_endpoint") = "", py::arg("topic") = "", py::arg("dp_rank") = 0,
            py::kw_only(), py::arg("dialect") = "vllm-12", py::arg("ring_batches") = 10000,
            py::arg("heartbeat_ms") = 1000, py::arg("flush_ms") = 50, py::arg("hashes_only") = false,

@@ -65,7 +65,7 @@ struct RouteOptions {
   }
 };
 
-py::dict ToPython(const router::WorkerReport& report) {
+py::dict ReportDict(const router::WorkerReport& report) {
   py::dict dict;
   dict["name"] = report.name;
   dict["state"] = std::string(SourceStateName(report.state));
@@ -114,7 +114,7 @@ class Router {
   py::list Workers() {
     py::list list;
     for (const auto& report : holder_.Call([](RouterService& s) { return s.workers(); })) {
-      list.append(ToPython(report));
+      list.append(ReportDict(report));
     }
     return list;
   }

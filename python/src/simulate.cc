@@ -72,7 +72,7 @@ py::object Simulate(const std::vector<std::string>& traces, const py::object& po
   return FromJsonText(text);
 }
 
-constexpr char kDoc[] =
+constexpr char kSimulateDoc[] =
     R"(Compare selection rules with simulated engines, in virtual time, as `kvcast simulate` does.
 
 traces: paths of request traces, plain, .gz or .zst: Mooncake, coding agents or Azure.
@@ -96,7 +96,7 @@ void AddSimulate(py::module_& module) {
              py::arg("engines") = 8, py::arg("model") = "hybrid", py::arg("slices") = 10,
              py::arg("slice_requests") = 0, py::arg("retention") = "0", py::arg("cpu_blocks") = 0,
              py::arg("delay_ms") = 2.0, py::arg("loss") = 0.0, py::arg("seed") = uint64_t{1},
-             py::arg("jobs") = 1, kDoc);
+             py::arg("jobs") = 1, kSimulateDoc);
 }
 
 }  // namespace kvcast::python

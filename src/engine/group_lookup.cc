@@ -12,7 +12,7 @@ namespace {
 // Number of blocks that a backward search probes before it applies the rule of the kind.
 constexpr int64_t kSearchStride = 32;
 // A block is prefetched this number of blocks before its memory is read.
-constexpr int64_t kPrefetchDistance = 8;
+constexpr int64_t kLookupDistance = 8;
 
 }  // namespace
 
@@ -81,14 +81,14 @@ void GroupLookup::ProbePartialEnd(int64_t end_unit) {
 }
 
 void GroupLookup::ProbeForward(int64_t begin, int64_t end) {
-  for (int64_t i = begin; i < end && ProbeBlock(i); ++i) Prefetch(i + kPrefetchDistance);
+  for (int64_t i = begin; i < end && ProbeBlock(i); ++i) Prefetch(i + kLookupDistance);
 }
 
 void GroupLookup::ProbeFull(int64_t max_units) {
   const int64_t units_per_block = spec_.block_size / unit_;
   int64_t run = 0;
   for (; run < max_units / units_per_block && ProbeBlock(run); ++run) {
-    Prefetch(run + kPrefetchDistance);
+    Prefetch(run + kLookupDistance);
   }
   const int64_t covered = run * units_per_block;
   for (int64_t end = std::min(covered + units_per_block - 1, max_units); end > covered; --end) {

@@ -6,17 +6,10 @@
 
 #include "src/http/ip_network.h"
 #include "src/http/loopback.h"
+#include "src/http/lower_case.h"
 
 namespace kvcast {
 namespace {
-
-std::string LowerCase(std::string_view text) {
-  std::string lower(text);
-  for (char& c : lower) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return lower;
-}
 
 constexpr char kForeign[] = "origin: requests from pages of other sites are refused";
 

@@ -8,6 +8,7 @@
 #include <limits>
 #include <string>
 
+#include "src/http/lower_case.h"
 #include "src/http/request_target.h"
 
 namespace kvcast {
@@ -19,12 +20,6 @@ using beast::error_code;
 using Text = beast::string_view;
 
 std::string_view View(Text text) { return {text.data(), text.size()}; }
-
-std::string LowerCase(std::string_view text) {
-  std::string lower(text);
-  for (char& c : lower) c = beast::detail::ascii_tolower(c);
-  return lower;
-}
 
 // A chunked body ends with at least these bytes: "0", a line end, and an empty line. If Beast has
 // seen the first line end in an earlier call, Beast asserts that all these bytes have arrived.

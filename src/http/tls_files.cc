@@ -16,12 +16,12 @@ namespace {
 using Context = boost::asio::ssl::context;
 using Error = boost::system::error_code;
 
-Status Bad(const std::string& text) { return {StatusCode::kInvalidArgument, text}; }
+Status BadFile(const std::string& text) { return {StatusCode::kInvalidArgument, text}; }
 
 // The errors of OpenSSL do not show why a file cannot be read.
 Status CheckReadable(const std::string& path) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) return Bad(std::strerror(errno));
+  if (file < 0) return BadFile(std::strerror(errno));
   close(file);
   return Status();
 }
@@ -30,11 +30,12 @@ Status LoadCertificate(const std::string& path, Context& context) {
   if (Status status = CheckReadable(path); !status.ok()) return status;
   Error error;
   context.use_certificate_chain_file(path, error);
-  if (error) return Bad("not a PEM certificate: " + error.message());
+  if (error) return BadFile("not a PEM certificate: " + error.message());
   const X509* const certificate = SSL_CTX_get0_certificate(context.native_handle());
   // 0: the time cannot be read.
-  if (X509_cmp_current_time(X509_get0_notAfter(certificate)) <= 0) return Bad("has expired");
-  if (X509_cmp_current_time(X509_get0_notBefore(certificate)) >= 0) return Bad("is not valid yet");
+  if (X509_cmp_current_time(X509_get0_notAfter(certificate)) <= 0) return BadFile("has expired");
+  if (X509_cmp_current_time(X509_get0_notBefore(certificate)) >= 0)
+    return BadFile("is not valid yet");
   return Status();
 }
 
@@ -45,9 +46,9 @@ Status LoadKey(const std::string& path, Context& context) {
   if (!error) return Status();
   const auto code = static_cast<unsigned long>(error.value());
   if (ERR_GET_LIB(code) == ERR_LIB_X509 && ERR_GET_REASON(code) == X509_R_KEY_VALUES_MISMATCH) {
-    return Bad("does not belong to the certificate");
+    return BadFile("does not belong to the certificate");
   }
-  return Bad("not a PEM key without a password: " + error.message());
+  return BadFile("not a PEM key without a password: " + error.message());
 }
 
 }  // namespace
@@ -61,10 +62,10 @@ Status LoadTlsFiles(const std::string& certificate, const std::string& key, Cont
   context.set_password_callback([](size_t, Context::password_purpose) { return std::string(); },
                                 error);
   if (Status status = LoadCertificate(certificate, context); !status.ok()) {
-    return Bad("TLS certificate " + certificate + ": " + status.message());
+    return BadFile("TLS certificate " + certificate + ": " + status.message());
   }
   if (Status status = LoadKey(key, context); !status.ok()) {
-    return Bad("TLS key " + key + ": " + status.message());
+    return BadFile("TLS key " + key + ": " + status.message());
   }
   return Status();
 }

@@ -8,9 +8,6 @@
 namespace kvcast::engine {
 namespace {
 
-constexpr GroupIdx kGroup0{0};
-constexpr GroupIdx kGroup1{1};
-
 TEST(BlockPool, NeverAllocatesTheNullBlock) {
   BlockPool pool(Pool(4, 16));
   EXPECT_EQ(pool.num_free(), 3);

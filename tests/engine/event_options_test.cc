@@ -17,10 +17,6 @@ PoolOptions With(const EventOptions& events) {
   return options;
 }
 
-BlockHash Hash(const CacheRequest& request, size_t index) {
-  return ToEventHash(request.chain[index], EventHashForm::kInt64);
-}
-
 Bitmap Mask(std::initializer_list<bool> kept) {
   Bitmap mask;
   mask.Resize(static_cast<int64_t>(kept.size()));
@@ -64,7 +60,7 @@ TEST(AnnounceOnce, OnlyTheNewHashesOfASpanAreNamed) {
   const auto events = TakeEvents(pool);
   ASSERT_EQ(Kinds(events), "S");
   EXPECT_EQ(std::get<BlockStored>(events[0]).block_hashes,
-            (std::vector{Hash(request, 1), Hash(request, 2)}));
+            (std::vector{EventHashOf(request, 1), EventHashOf(request, 2)}));
 }
 
 TEST(AnnounceOnce, AHitIsNotReportedAgain) {
@@ -87,9 +83,9 @@ TEST(ExactSpans, EachRunOfNeighboursIsAnEventWithItsOwnParentTokensAndOffset) {
   const auto expect = [&](size_t event_index, size_t begin, size_t end) {
     const auto& event = std::get<BlockStored>(events[event_index]);
     std::vector<BlockHash> hashes;
-    for (size_t i = begin; i < end; ++i) hashes.push_back(Hash(request, i));
+    for (size_t i = begin; i < end; ++i) hashes.push_back(EventHashOf(request, i));
     EXPECT_EQ(event.block_hashes, hashes);
-    const auto parent = begin == 0 ? std::nullopt : std::optional(Hash(request, begin - 1));
+    const auto parent = begin == 0 ? std::nullopt : std::optional(EventHashOf(request, begin - 1));
     EXPECT_EQ(event.parent_block_hash, parent);
     EXPECT_EQ(event.token_offset, static_cast<int64_t>(begin) * 4);
     EXPECT_EQ(*event.token_ids, std::vector<TokenId>(tokens.begin() + static_cast<long>(begin * 4),
@@ -117,7 +113,7 @@ TEST(ExactSpans, AReportNamesOnlyBlocksThatTheGroupHolds) {
   pool.ReportBlocks(request, kGroup, 4, std::vector{kNullBlock, kNullBlock, held[0]});
   const auto events = TakeEvents(pool);
   ASSERT_EQ(Kinds(events), "S");
-  EXPECT_EQ(std::get<BlockStored>(events[0]).block_hashes, std::vector{Hash(request, 2)});
+  EXPECT_EQ(std::get<BlockStored>(events[0]).block_hashes, std::vector{EventHashOf(request, 2)});
   EXPECT_EQ(std::get<BlockStored>(events[0]).token_offset, 8);
 }
 

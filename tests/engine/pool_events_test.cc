@@ -6,12 +6,6 @@
 namespace kvcast::engine {
 namespace {
 
-constexpr GroupIdx kGroup2{2};
-
-BlockHash Hash(const CacheRequest& request, size_t index) {
-  return ToEventHash(request.chain[index], EventHashForm::kInt64);
-}
-
 // Returns the only event since the previous TakeEvents as a T.
 template <typename T>
 T OnlyEvent(BlockPool& pool) {
@@ -31,7 +25,7 @@ TEST(PoolEvents, StoredCarriesHashesTokensAndExtraKeysOfTheSpan) {
   const auto table = Allocated(pool, 2);
   pool.CacheFullBlocks({request, kGroup2, 4, table, 0, 2});
   BlockStored expected;
-  expected.block_hashes = {Hash(request, 0), Hash(request, 1)};
+  expected.block_hashes = {EventHashOf(request, 0), EventHashOf(request, 1)};
   expected.token_ids = Tokens(8);
   expected.block_size = 4;
   expected.medium = "GPU";
@@ -51,8 +45,8 @@ TEST(PoolEvents, ParentIsTheLogicalBlockBeforeEvenIfThatIsNull) {
   Allocated(pool, 2);
   pool.CacheFullBlocks({request, GroupIdx(0), 1, table, 2, 4});
   const auto stored = OnlyEvent<BlockStored>(pool);
-  EXPECT_EQ(stored.parent_block_hash, Hash(request, 1));
-  EXPECT_EQ(stored.block_hashes, (std::vector{Hash(request, 2), Hash(request, 3)}));
+  EXPECT_EQ(stored.parent_block_hash, EventHashOf(request, 1));
+  EXPECT_EQ(stored.block_hashes, (std::vector{EventHashOf(request, 2), EventHashOf(request, 3)}));
   EXPECT_EQ(stored.kv_cache_spec_kind, std::nullopt) << "the pool does not set kinds";
 }
 
@@ -66,7 +60,7 @@ TEST(PoolEvents, SkippedBlocksAreInTheTokensButNotInTheHashes) {
   keep.Set(3);
   pool.CacheFullBlocks({request, kGroup2, 4, table, 0, 4, &keep});
   const auto stored = OnlyEvent<BlockStored>(pool);
-  EXPECT_EQ(stored.block_hashes, std::vector{Hash(request, 3)});
+  EXPECT_EQ(stored.block_hashes, std::vector{EventHashOf(request, 3)});
   EXPECT_EQ(stored.token_ids, Tokens(16));
   ASSERT_TRUE(stored.extra_keys);
   EXPECT_EQ(stored.extra_keys->size(), 1u);
@@ -110,7 +104,7 @@ TEST(PoolEvents, EachKeyOfATakenBlockIsRemovedOnItsOwn) {
   ASSERT_EQ(events.size(), 2u);
   for (size_t i = 0; i < 2; ++i) {
     BlockRemoved expected;
-    expected.block_hashes = {Hash(request, i)};
+    expected.block_hashes = {EventHashOf(request, i)};
     expected.medium = "GPU";
     expected.group_idx = 2;
     EXPECT_EQ(std::get<BlockRemoved>(events[i]), expected);
@@ -126,7 +120,7 @@ TEST(PoolEvents, RemovedIsSentThoughAnotherBlockStillHoldsTheHash) {
   pool.CacheFullBlocks({request, kGroup2, 4, second, 0, 1});
   EXPECT_EQ(TakeEvents(pool).size(), 2u);
   pool.Evict(first);
-  EXPECT_EQ(OnlyEvent<BlockRemoved>(pool).block_hashes, std::vector{Hash(request, 0)});
+  EXPECT_EQ(OnlyEvent<BlockRemoved>(pool).block_hashes, std::vector{EventHashOf(request, 0)});
   EXPECT_EQ(pool.FindCached(request.chain[0], kGroup2), second[0]);
 }
 
@@ -139,15 +133,15 @@ TEST(PoolEvents, APartialEntryIsStoredAsOneHashUnit) {
   const auto table = Allocated(pool, 1);
   ASSERT_TRUE(pool.CachePartialBlock({request, kGroup2, table[0], 8}));
   const auto stored = OnlyEvent<BlockStored>(pool);
-  EXPECT_EQ(stored.block_hashes, std::vector{Hash(request, 1)});
-  EXPECT_EQ(stored.parent_block_hash, Hash(request, 0));
+  EXPECT_EQ(stored.block_hashes, std::vector{EventHashOf(request, 1)});
+  EXPECT_EQ(stored.parent_block_hash, EventHashOf(request, 0));
   EXPECT_EQ(stored.token_ids, Tokens(4, 4));
   EXPECT_EQ(stored.block_size, 4);
   EXPECT_EQ(stored.group_idx, 2);
   ASSERT_TRUE(pool.CachePartialBlock({request, kGroup2, table[0], 8}));
   EXPECT_TRUE(TakeEvents(pool).empty()) << "registered twice";
   pool.Evict(table);
-  EXPECT_EQ(OnlyEvent<BlockRemoved>(pool).block_hashes, std::vector{Hash(request, 1)});
+  EXPECT_EQ(OnlyEvent<BlockRemoved>(pool).block_hashes, std::vector{EventHashOf(request, 1)});
 }
 
 // Partial entries of 8 and then 10 tokens on the same block (hash_block_size 2, block size 6). The
@@ -162,10 +156,10 @@ TEST(PoolEvents, ALongerPartialEntryReplacesTheShorterOne) {
   pool.CachePartialBlock({request, kGroup2, table[1], 10});
   const std::vector<Event> events = TakeEvents(pool);
   ASSERT_EQ(events.size(), 2u);
-  EXPECT_EQ(std::get<BlockRemoved>(events[0]).block_hashes, std::vector{Hash(request, 3)});
+  EXPECT_EQ(std::get<BlockRemoved>(events[0]).block_hashes, std::vector{EventHashOf(request, 3)});
   const auto& stored = std::get<BlockStored>(events[1]);
-  EXPECT_EQ(stored.block_hashes, std::vector{Hash(request, 4)});
-  EXPECT_EQ(stored.parent_block_hash, Hash(request, 3));
+  EXPECT_EQ(stored.block_hashes, std::vector{EventHashOf(request, 4)});
+  EXPECT_EQ(stored.parent_block_hash, EventHashOf(request, 3));
   EXPECT_EQ(stored.token_ids, Tokens(2, 8));
 }
 
@@ -178,8 +172,8 @@ TEST(PoolEvents, AFullBlockReplacesItsPartialEntry) {
   pool.CacheFullBlocks({request, kGroup2, 8, table, 0, 1});
   const std::vector<Event> events = TakeEvents(pool);
   ASSERT_EQ(events.size(), 2u);
-  EXPECT_EQ(std::get<BlockRemoved>(events[0]).block_hashes, std::vector{Hash(request, 0)});
-  EXPECT_EQ(std::get<BlockStored>(events[1]).block_hashes, std::vector{Hash(request, 1)});
+  EXPECT_EQ(std::get<BlockRemoved>(events[0]).block_hashes, std::vector{EventHashOf(request, 0)});
+  EXPECT_EQ(std::get<BlockStored>(events[1]).block_hashes, std::vector{EventHashOf(request, 1)});
 }
 
 // Full report of 3 of 4 blocks, group 1, block size 4: one event with 3 hashes, no parent, 12

@@ -5,8 +5,6 @@
 namespace kvcast::engine {
 namespace {
 
-constexpr GroupIdx kGroup0{0};
-
 // 48 tokens that all requests share, followed by tokens of their own.
 CacheRequest Shared(std::string id, int64_t own_tokens, TokenId first) {
   return Request(std::move(id), Concat(Tokens(48), Tokens(own_tokens, first)));

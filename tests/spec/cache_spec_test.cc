@@ -7,7 +7,7 @@
 namespace kvcast {
 namespace {
 
-GroupSpec Window(int64_t window) {
+GroupSpec WindowOf(int64_t window) {
   return {.kind = SpecKind::kSlidingWindow, .block_size = 16, .sliding_window = window};
 }
 
@@ -23,11 +23,11 @@ TEST(SpecKind, NamesEqualTheNamesInEventsAndParseBack) {
 }
 
 TEST(MaxAdmissionBlocks, WindowCapIsWindowPlusTokensInFlightPlusOneBlock) {
-  EXPECT_EQ(MaxAdmissionBlocks(Window(1024), 16384, 1024), 129);
-  EXPECT_EQ(MaxAdmissionBlocks(Window(1024), 16384, 2048), 193);
-  EXPECT_EQ(MaxAdmissionBlocks(Window(64), 1024, 128), 13);
-  EXPECT_EQ(MaxAdmissionBlocks(Window(64), 100, 8192), 8);
-  GroupSpec mtp = Window(64);
+  EXPECT_EQ(MaxAdmissionBlocks(WindowOf(1024), 16384, 1024), 129);
+  EXPECT_EQ(MaxAdmissionBlocks(WindowOf(1024), 16384, 2048), 193);
+  EXPECT_EQ(MaxAdmissionBlocks(WindowOf(64), 1024, 128), 13);
+  EXPECT_EQ(MaxAdmissionBlocks(WindowOf(64), 100, 8192), 8);
+  GroupSpec mtp = WindowOf(64);
   mtp.extra_retained_tokens = 16;
   EXPECT_EQ(MaxAdmissionBlocks(mtp, 1024, 128), 14);
 }
@@ -44,7 +44,7 @@ TEST(MaxAdmissionBlocks, FullAttentionAndMambaHaveNoCap) {
 }
 
 TEST(SkippedTokens, WindowSkipsAllTokensBeforeTheWindow) {
-  GroupSpec window = Window(4);
+  GroupSpec window = WindowOf(4);
   window.block_size = 2;
   EXPECT_EQ(SkippedTokens(window, 3), 0);
   EXPECT_EQ(SkippedTokens(window, 7), 4);

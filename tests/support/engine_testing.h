@@ -12,12 +12,17 @@
 #include <vector>
 
 #include "kvcast/engine/cache_manager.h"
+#include "kvcast/hash/block_hash.h"
 #include "src/engine/block_pool.h"
 
 namespace kvcast::engine {
 
 using Ids = std::vector<uint32_t>;
 using IdLists = std::vector<Ids>;
+
+inline constexpr GroupIdx kGroup0{0};
+inline constexpr GroupIdx kGroup1{1};
+inline constexpr GroupIdx kGroup2{2};
 
 inline GroupSpec Full(int64_t block_size = 16) { return {.block_size = block_size}; }
 inline GroupSpec Window(int64_t window, int64_t block_size = 16) {
@@ -98,6 +103,11 @@ inline CacheRequest HashedRequest(int64_t tokens, int64_t hash_block_size) {
     request.chain.push_back(digest);
   }
   return request;
+}
+
+// Returns the hash that events have for the block at this index of the request's chain.
+inline BlockHash EventHashOf(const CacheRequest& request, size_t index) {
+  return ToEventHash(request.chain[index], EventHashForm::kInt64);
 }
 
 inline std::vector<Event> TakeEvents(BlockPool& pool) {

@@ -14,7 +14,7 @@ using Json = nlohmann::json;
 
 namespace {
 
-OffloadConfig ParseConfig(const Json& value, bool compatible) {
+OffloadConfig ParseManagerConfig(const Json& value, bool compatible) {
   OffloadConfig config;
   config.chunk_bytes.assign(value.at("num_groups").get<size_t>(), config.page_bytes);
   config.capacity_bytes = value.at("num_blocks").get<int64_t>() * config.page_bytes;
@@ -72,7 +72,7 @@ AllocationSizes ParseSizes(const Json& stats) {
 OffloadManagerReplay::OffloadManagerReplay(const Json& config, bool compatible,
                                            OffloadChecks& checks)
     : checks_(checks) {
-  auto manager = OffloadManager::Create(ParseConfig(config, compatible));
+  auto manager = OffloadManager::Create(ParseManagerConfig(config, compatible));
   if (!manager.ok()) throw std::runtime_error(manager.status().ToString());
   manager_ = std::move(manager).value();
   for (const Json& hex : config.at("keys")) {

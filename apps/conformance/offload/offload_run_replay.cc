@@ -34,7 +34,8 @@ std::vector<std::vector<BlockId>> Tables(const Json& value) {
   return tables;
 }
 
-OffloadSchedulerConfig ParseConfig(const Json& value, bool compatible, OffloadObserver* observer) {
+OffloadSchedulerConfig ParseSchedulerConfig(const Json& value, bool compatible,
+                                            OffloadObserver* observer) {
   OffloadSchedulerConfig config;
   config.layout = ParseLayoutConfig(value);
   OffloadConfig& memory = config.memory;
@@ -61,7 +62,7 @@ OffloadSchedulerConfig ParseConfig(const Json& value, bool compatible, OffloadOb
 
 OffloadRunReplay::OffloadRunReplay(const Json& config, bool compatible, OffloadChecks& checks)
     : checks_(checks), literal_tokens_(config.at("event_tokens") == "literal"), calls_(names_) {
-  auto scheduler = OffloadScheduler::Create(ParseConfig(config, compatible, &calls_));
+  auto scheduler = OffloadScheduler::Create(ParseSchedulerConfig(config, compatible, &calls_));
   if (!scheduler.ok()) throw std::runtime_error(scheduler.status().ToString());
   scheduler_ = std::move(scheduler).value();
   Json derived = config.at("derived");

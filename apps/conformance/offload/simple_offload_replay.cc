@@ -42,7 +42,7 @@ Json KeyNumber(const BlockContent& content) {
   return {content.digest.low64(), content.group.value};
 }
 
-SimpleOffloadConfig ParseConfig(const Json& value, bool compatible) {
+SimpleOffloadConfig ParseSimpleConfig(const Json& value, bool compatible) {
   SimpleOffloadConfig config;
   for (const Json& group : value.at("groups")) {
     config.cache.groups.push_back(ParseOffloadGroup(group));
@@ -64,7 +64,7 @@ SimpleOffloadConfig ParseConfig(const Json& value, bool compatible) {
 }  // namespace
 
 SimpleOffloadReplay::SimpleOffloadReplay(const Json& config, bool compatible, OffloadChecks& checks)
-    : checks_(checks), config_(ParseConfig(config, compatible)) {
+    : checks_(checks), config_(ParseSimpleConfig(config, compatible)) {
   gpu_ = std::make_unique<RecordedGpuBlocks>(config_.cache.groups.size());
   auto offload = SimpleOffload::Create(config_, *gpu_);
   if (!offload.ok()) throw std::runtime_error(offload.status().ToString());

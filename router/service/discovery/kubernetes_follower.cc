@@ -8,13 +8,13 @@
 
 #include "router/service/discovery/line_reader.h"
 #include "router/service/discovery/read_file.h"
+#include "router/service/ingest/http_fetch.h"
 #include "router/service/json/json_fields.h"
 #include "src/base/clock.h"
 
 namespace kvcast::router {
 namespace {
 
-constexpr int kHttpOk = 200;
 constexpr int kHttpBadRequest = 400;
 constexpr int kHttpGone = 410;
 

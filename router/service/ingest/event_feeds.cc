@@ -15,7 +15,6 @@
 namespace kvcast::router {
 namespace {
 
-constexpr int kHttpOk = 200;
 constexpr int kMethodNotAllowed = 405;
 
 // True: the body is an empty list, "[]".

@@ -13,6 +13,8 @@
 
 namespace kvcast::router {
 
+constexpr int kHttpOk = 200;  // the status of a good answer
+
 struct HttpUrl {
   std::string host;  // without brackets
   std::string port;

@@ -11,7 +11,7 @@
 namespace kvcast::simulate {
 namespace {
 
-constexpr int64_t kBlock = 8;
+constexpr int64_t kPromptBlock = 8;
 
 BlockHasher MakeHasher() {
   return BlockHasher::FromSeed(HashAlgorithm::kXxhash, kDefaultHashSeed).value();
@@ -20,7 +20,7 @@ BlockHasher MakeHasher() {
 WorkloadRequest Turn(std::vector<uint64_t> blocks, int64_t tail, int64_t output,
                      int64_t next = kNoRequest) {
   WorkloadRequest request;
-  request.prompt_tokens = kBlock * std::ssize(blocks) + tail;
+  request.prompt_tokens = kPromptBlock * std::ssize(blocks) + tail;
   request.output_tokens = output;
   request.blocks = std::move(blocks);
   request.next = next;
@@ -30,7 +30,7 @@ WorkloadRequest Turn(std::vector<uint64_t> blocks, int64_t tail, int64_t output,
 // The last request continues the first request. The second request has the first two blocks of the
 // first request.
 Slice ThreeRequests() {
-  return {.block_tokens = kBlock,
+  return {.block_tokens = kPromptBlock,
           .requests = {Turn({1, 2, 3}, 5, 6, 2), Turn({1, 2, 9}, 7, 20), Turn({1, 2, 3, 4}, 7, 3)}};
 }
 
@@ -73,11 +73,11 @@ TEST_P(PromptsOfUnit, EqualPrefixesHaveEqualNumbersWithoutGaps) {
 }
 
 // The unit is equal to a block, smaller or larger.
-INSTANTIATE_TEST_SUITE_P(Units, PromptsOfUnit, ::testing::Values(kBlock, 2, 4, 16));
+INSTANTIATE_TEST_SUITE_P(Units, PromptsOfUnit, ::testing::Values(kPromptBlock, 2, 4, 16));
 
 TEST(Prompts, TailAndAnswerAreTheTokensOfTheContinuation) {
   const Slice slice = ThreeRequests();
-  const Prompts prompts(slice, kBlock, MakeHasher());
+  const Prompts prompts(slice, kPromptBlock, MakeHasher());
   std::vector<TokenId> turn = prompts.TokensOf(0);
   const auto answer = prompts.AnswerOf(0);
   ASSERT_EQ(answer.size(), 6u);
@@ -89,16 +89,16 @@ TEST(Prompts, TailAndAnswerAreTheTokensOfTheContinuation) {
 }
 
 TEST(Prompts, TailAndAnswerWithoutAContinuationAreUnique) {
-  const Slice slice{.block_tokens = kBlock, .requests = {Turn({1}, 5, 9), Turn({1}, 5, 9)}};
-  const Prompts prompts(slice, kBlock, MakeHasher());
+  const Slice slice{.block_tokens = kPromptBlock, .requests = {Turn({1}, 5, 9), Turn({1}, 5, 9)}};
+  const Prompts prompts(slice, kPromptBlock, MakeHasher());
   EXPECT_EQ(prompts.ChainOf(0), prompts.ChainOf(1));
   EXPECT_NE(prompts.TokensOf(0), prompts.TokensOf(1));
   EXPECT_NE(prompts.AnswerOf(0), prompts.AnswerOf(1));
 }
 
 TEST(Prompts, ShortPromptHasNoPrefix) {
-  const Slice slice{.block_tokens = kBlock, .requests = {Turn({}, 1, 1)}};
-  const Prompts prompts(slice, kBlock, MakeHasher());
+  const Slice slice{.block_tokens = kPromptBlock, .requests = {Turn({}, 1, 1)}};
+  const Prompts prompts(slice, kPromptBlock, MakeHasher());
   EXPECT_EQ(prompts.prefixes(), 0u);
   EXPECT_TRUE(prompts.ChainOf(0).empty());
   EXPECT_EQ(prompts.TokensOf(0).size(), 1u);

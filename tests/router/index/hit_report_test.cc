@@ -255,15 +255,15 @@ TEST(HitReport, OfAnEagleGroupLeavesOutTheDroppedBlock) {
 // comparisons cost too much, the index stops them, and the answers are not certain.
 TEST(HitReport, ReadingsCostABoundedNumberOfComparisons) {
   constexpr int64_t kGroups = 64;
-  constexpr int64_t kChainBlocks = 16;
+  constexpr int64_t kStoredBlocks = 16;
   OneWorker worker(Reporting(std::vector<GroupSpec>(kGroups, Full())));
-  worker.Apply(Batch(Root(Hashes(1, kChainBlocks))));
+  worker.Apply(Batch(Root(Hashes(1, kStoredBlocks))));
   uint64_t next = 1'000;
   // Group 0 repeats its blocks. The last block of every other group is new.
   const auto pass = [&] {
     EventBatch batch;
     for (int64_t group = 0; group < kGroups; ++group) {
-      auto chain = Hashes(1, kChainBlocks);
+      auto chain = Hashes(1, kStoredBlocks);
       if (group > 0) chain.back() = BlockHash::FromUnsigned(next++);
       batch.events.emplace_back(Root(std::move(chain), group));
     }
@@ -281,15 +281,15 @@ TEST(HitReport, ReadingsCostABoundedNumberOfComparisons) {
 
 TEST(HitReport, AClearDoesNotRenewTheReserveForComparisons) {
   constexpr int64_t kGroups = 64;
-  constexpr int64_t kChainBlocks = 16;
+  constexpr int64_t kStoredBlocks = 16;
   uint64_t next = 1'000;
   // A clear, and then as many passes as one reserve allows.
   const auto round = [&next](int passes) {
     EventBatch batch;
     batch.events.emplace_back(AllBlocksCleared{});
-    batch.events.emplace_back(Root(Hashes(1, kChainBlocks)));
+    batch.events.emplace_back(Root(Hashes(1, kStoredBlocks)));
     for (int64_t i = 0; i < passes * kGroups; ++i) {
-      auto chain = Hashes(1, kChainBlocks);
+      auto chain = Hashes(1, kStoredBlocks);
       if (i % kGroups > 0) chain.back() = BlockHash::FromUnsigned(next++);
       batch.events.emplace_back(Root(std::move(chain), i % kGroups));
     }

@@ -49,14 +49,14 @@ TEST(PrefixIndexHashForms, EightBytesAreNotTheInteger) {
 
 TEST(PrefixIndexHashForms, IntegersAreComparedUpToTheFirstDifference) {
   OneWorker worker(Registered({Full()}));
-  constexpr int64_t kBlocks = 150;  // three runs
-  worker.Apply(Batch(Store(Hashes(1, kBlocks))));
+  constexpr int64_t kChainLength = 150;  // three runs
+  worker.Apply(Batch(Store(Hashes(1, kChainLength))));
   std::vector<uint64_t> chain;
-  for (const BlockHash& hash : Hashes(1, kBlocks)) chain.push_back(hash.integer());
-  PromptBlocks prompt = {.hash_block_size = 16, .prompt_tokens = kBlocks * 16 + 1};
+  for (const BlockHash& hash : Hashes(1, kChainLength)) chain.push_back(hash.integer());
+  PromptBlocks prompt = {.hash_block_size = 16, .prompt_tokens = kChainLength * 16 + 1};
   prompt.integer_hashes = chain;
-  EXPECT_EQ(worker.index.Match(prompt)[0].gpu_tokens, kBlocks * 16);
-  for (int64_t i = 1; i < kBlocks; ++i) {
+  EXPECT_EQ(worker.index.Match(prompt)[0].gpu_tokens, kChainLength * 16);
+  for (int64_t i = 1; i < kChainLength; ++i) {
     uint64_t& hash = chain[static_cast<size_t>(i)];
     hash ^= uint64_t{1} << (i % 64);
     if (i % 64 < 8) hash += 1000;  // no hash of another block

@@ -375,7 +375,7 @@ TEST(LearnedLookahead, BeyondTheBoundIsNotLearned) {
   EXPECT_EQ(worker.counters().bad_stores, 1u);
 }
 
-BlockStored WithLookahead(BlockStored event, std::vector<TokenId> behind) {
+BlockStored StoreWithLookahead(BlockStored event, std::vector<TokenId> behind) {
   event.lookahead = LookaheadTokens{.width = 1, .token_ids = std::move(behind)};
   return event;
 }
@@ -452,29 +452,30 @@ TEST(LearnedLookahead, TheLookaheadOfStoresReplacesTheRegisteredOne) {
     EXPECT_EQ(match.gpu_tokens, 4);
     return match;
   };
-  EXPECT_EQ(answer(1, WithLookahead(first_block, {5}), 1).unknown, 0u);
-  EXPECT_EQ(answer(0, WithLookahead(first_block, {5}), 1).unknown, 0u);
-  EXPECT_TRUE(Lacks(answer(2, WithLookahead(first_block, {5}), 1), UnknownProperty::kConflict));
+  EXPECT_EQ(answer(1, StoreWithLookahead(first_block, {5}), 1).unknown, 0u);
+  EXPECT_EQ(answer(0, StoreWithLookahead(first_block, {5}), 1).unknown, 0u);
+  EXPECT_TRUE(
+      Lacks(answer(2, StoreWithLookahead(first_block, {5}), 1), UnknownProperty::kConflict));
   EXPECT_TRUE(Lacks(answer(1, first_block, 0), UnknownProperty::kConflict));
 }
 
 // vLLM's connector describes blocks without the tokens after them.
 TEST(LearnedLookahead, StoresOfLowerTiersWithoutLookaheadNameNothing) {
   ContentWorker worker;
-  worker.Apply(WithLookahead(StoreTokens({Hash(1)}, Tokens(1, 4)), {5}));
+  worker.Apply(StoreWithLookahead(StoreTokens({Hash(1)}, Tokens(1, 4)), {5}));
   worker.Apply(OnHost(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8))));
   EXPECT_TRUE(worker.Knows(Hash(1))) << "the store on the GPU names the block";
   EXPECT_FALSE(worker.Knows(Hash(2)));
   EXPECT_EQ(worker.unnamed_for(UnnamedReason::kHiddenContent), 1u);
   EXPECT_EQ(worker.counters().ambiguous, 0u);
   EXPECT_TRUE(worker.Match(Tokens(1, 8), {}, 1).has_unnamed);
-  worker.Apply(OnHost(WithLookahead(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)), {-1})));
+  worker.Apply(OnHost(StoreWithLookahead(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)), {-1})));
   EXPECT_TRUE(worker.Knows(Hash(2))) << "the store has the key form of the GPU";
 }
 
 TEST(LearnedLookahead, StoresOfLowerTiersWithoutLookaheadLeaveBlocksOfTheGpuUnnamed) {
   ContentWorker worker({Window(5, 4)}, {.hash_lookahead_tokens = 1});
-  worker.Apply(WithLookahead(StoreTokens({Hash(2)}, Tokens(1, 8)), {9}));
+  worker.Apply(StoreWithLookahead(StoreTokens({Hash(2)}, Tokens(1, 8)), {9}));
   worker.Apply(OnHost(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8))));
   EXPECT_FALSE(worker.Knows(Hash(2))) << "a sparse store does not show which block its hash names";
   EXPECT_EQ(worker.counters().unnamed_gpu, 1u);
@@ -482,23 +483,23 @@ TEST(LearnedLookahead, StoresOfLowerTiersWithoutLookaheadLeaveBlocksOfTheGpuUnna
 
 TEST(LearnedLookahead, NamesOfALowerTierWithTheRegisteredLookaheadAreKept) {
   ContentWorker worker({}, {.hash_lookahead_tokens = 1});
-  worker.Apply(OnHost(WithLookahead(StoreTokens({Hash(1)}, Tokens(1, 4)), {5})));
+  worker.Apply(OnHost(StoreWithLookahead(StoreTokens({Hash(1)}, Tokens(1, 4)), {5})));
   ASSERT_TRUE(worker.Knows(Hash(1)));
-  worker.Apply(WithLookahead(StoreTokens({Hash(2)}, Tokens(100, 4)), {104}));
+  worker.Apply(StoreWithLookahead(StoreTokens({Hash(2)}, Tokens(100, 4)), {104}));
   EXPECT_FALSE(worker.Match(Tokens(1, 4), {}, 1).ambiguous);
 }
 
 TEST(LearnedLookahead, StoresOfLowerTiersThatWaitForTheirParentNameNothingEither) {
   ContentWorker worker;
   worker.Apply(OnHost(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1))));
-  worker.Apply(WithLookahead(StoreTokens({Hash(1)}, Tokens(1, 4)), {5}));
+  worker.Apply(StoreWithLookahead(StoreTokens({Hash(1)}, Tokens(1, 4)), {5}));
   EXPECT_TRUE(worker.Knows(Hash(1)));
   EXPECT_FALSE(worker.Knows(Hash(2)));
 }
 
 TEST(LearnedLookahead, NamesOfALowerTierWithoutLookaheadMakeAnswersUncertain) {
   const auto first = OnHost(StoreTokens({Hash(1)}, Tokens(1, 4)));
-  const auto second = WithLookahead(StoreTokens({Hash(2)}, Tokens(100, 4)), {104});
+  const auto second = StoreWithLookahead(StoreTokens({Hash(2)}, Tokens(100, 4)), {104});
   ContentWorker worker;
   worker.Apply(first);
   EXPECT_FALSE(worker.Match(Tokens(1, 4)).ambiguous);

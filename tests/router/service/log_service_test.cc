@@ -23,7 +23,7 @@ using kvcast::testing::Batch;
 using kvcast::testing::Hashes;
 using kvcast::testing::LogLines;
 using kvcast::testing::StoreFull;
-using nlohmann::json;
+using Json = nlohmann::json;
 using stream::Eventually;
 using Lines = std::vector<std::string>;
 
@@ -65,7 +65,7 @@ struct LogServiceTest : ::testing::Test {
     const auto reply = client.send(request);
     return reply ? reply->status : 0;
   }
-  int Register(const json& source, const std::string& token = "tokenOfAdmin") const {
+  int Register(const Json& source, const std::string& token = "tokenOfAdmin") const {
     return Send("POST", "/v1/sources", token, source.dump());
   }
   bool Await(const Lines& texts) {
@@ -268,7 +268,7 @@ TEST_P(EveryLine, HasNoTokenIdSeedKeyOrBearerToken) {
   std::get<BlockStored>(batch.events[0]).token_ids.emplace(16, 987654321);
   ASSERT_TRUE(publisher->Publish(std::move(batch)).ok());
   ASSERT_TRUE(Await({"source_state", "synced"}));
-  const json secrets = {{"name", "s"},
+  const Json secrets = {{"name", "s"},
                         {"endpoint", "http://user:passOfUrl@127.0.0.1:9/kv?key=keyOfUrl"},
                         {"format", "trtllm"},
                         {"hash_seed", kSeed},
@@ -282,7 +282,7 @@ TEST_P(EveryLine, HasNoTokenIdSeedKeyOrBearerToken) {
                       {"tokens_per_block", 4},
                       {"partial_reuse", false}}),
             201);
-  json tcp = {{"name", "t"}, {"endpoint", "tcp://127.0.0.1:9"}, {"hash_seed", kSeed}};
+  Json tcp = {{"name", "t"}, {"endpoint", "tcp://127.0.0.1:9"}, {"hash_seed", kSeed}};
   tcp["server_key"] = stream::NewKeys().public_key;
   ASSERT_EQ(Register(tcp), 201);
   const std::string key = tcp["server_key"];
@@ -302,7 +302,7 @@ TEST_P(EveryLine, HasNoTokenIdSeedKeyOrBearerToken) {
   Lines all = lines.lines();
   EXPECT_GE(all.size(), 8u);
   if (GetParam() == LogFormat::kJson) {
-    for (const std::string& line : all) EXPECT_TRUE(json::parse(line).is_object()) << line;
+    for (const std::string& line : all) EXPECT_TRUE(Json::parse(line).is_object()) << line;
   }
   all.push_back(page->body);
   for (const std::string& line : all) {

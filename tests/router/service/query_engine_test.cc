@@ -28,7 +28,7 @@ using kvcast::testing::StoreFull;
 using kvcast::testing::ThreadNsOf;
 using kvcast::testing::Window;
 
-std::vector<TokenId> PromptOf(int64_t tokens) {
+std::vector<TokenId> FirstTokens(int64_t tokens) {
   std::vector<TokenId> prompt(static_cast<size_t>(tokens));
   std::iota(prompt.begin(), prompt.end(), 1000);
   return prompt;
@@ -61,7 +61,7 @@ struct QueryEngineTest : ::testing::Test {
     sources.push_back(WorkerIngest::Create(id, config, index).value());
     std::vector<Digest> digests;
     BlockHasher::FromSeed(algorithm, seed)
-        ->ExtendChain(PromptOf(hash_block_size * blocks), hash_block_size, inputs, digests);
+        ->ExtendChain(FirstTokens(hash_block_size * blocks), hash_block_size, inputs, digests);
     std::vector<BlockHash> hashes;
     for (const Digest& digest : digests) hashes.push_back(ToEventHash(digest, form));
     std::vector<uint8_t> payload;
@@ -82,7 +82,7 @@ struct QueryEngineTest : ::testing::Test {
 
   static Query ByTokens(int64_t tokens) {
     Query query;
-    query.tokens = PromptOf(tokens);
+    query.tokens = FirstTokens(tokens);
     query.prompt_tokens = tokens;
     return query;
   }

@@ -61,7 +61,7 @@ QueryAnswer AnswerOf(uint32_t id, int64_t reusable, int64_t with_cpu = 0,
   return answer;
 }
 
-Query Prompt(const std::string& id = "") {
+Query QueryOf(const std::string& id = "") {
   Query query;
   query.prompt_tokens = kPrompt;
   query.request_id = id;
@@ -74,7 +74,7 @@ Feedback FeedbackOf(Feedback::Event event, const std::string& id, int64_t reused
 
 struct RequestRouterTest : ::testing::Test {
   static RouteDecision Decide(RequestRouter& router, std::vector<QueryAnswer> answers,
-                              const Query& query = Prompt(), double now_ms = 0) {
+                              const Query& query = QueryOf(), double now_ms = 0) {
     auto decision = router.Decide(query, std::move(answers), now_ms);
     EXPECT_TRUE(decision.ok()) << decision.status().ToString();
     return std::move(decision).value();
@@ -135,7 +135,7 @@ TEST_F(RequestRouterTest, LoadsBeginAfterTheExpectedTokens) {
   answer.prefixes = Prefixes(1, 30);
   Decide(request_router, {answer});
   answer.match.with_cpu_tokens = 600;
-  const RouteCandidate candidate = Decide(request_router, {answer}, Prompt(), 10).candidates[0];
+  const RouteCandidate candidate = Decide(request_router, {answer}, QueryOf(), 10).candidates[0];
   EXPECT_EQ(candidate.speculative_tokens, 480);
   EXPECT_DOUBLE_EQ(candidate.parts.load_s, 0.1 * 0.12);
   EXPECT_DOUBLE_EQ(candidate.parts.compute_s, 0.4);
@@ -143,7 +143,7 @@ TEST_F(RequestRouterTest, LoadsBeginAfterTheExpectedTokens) {
 
 TEST_F(RequestRouterTest, QueuedPrefillOutweighsASmallHit) {
   const std::vector<QueryAnswer> answers = {AnswerOf(0, 160), AnswerOf(1, 0)};
-  Query booked = Prompt("first");
+  Query booked = QueryOf("first");
   EXPECT_EQ(Chosen(Decide(request_router, answers, booked)), "w0");
   EXPECT_EQ(request_router.load(WorkerId(0)).active_prefill_tokens, 840);
   config.speculative.lifetime_ms = 0;
@@ -158,7 +158,7 @@ TEST_F(RequestRouterTest, QueuedPrefillOutweighsASmallHit) {
 TEST_F(RequestRouterTest, ASecondRequestWithTheSamePromptGoesToTheSameWorker) {
   const std::vector<QueryAnswer> answers = {AnswerOf(0, 0), AnswerOf(1, 0), AnswerOf(2, 0)};
   EXPECT_EQ(Chosen(Decide(request_router, answers)), "w0");
-  const RouteDecision second = Decide(request_router, answers, Prompt(), 10);
+  const RouteDecision second = Decide(request_router, answers, QueryOf(), 10);
   EXPECT_EQ(Chosen(second), "w0") << "on another worker the prefix would be computed twice";
   const RouteCandidate& w0 = second.candidates[0];
   EXPECT_EQ(w0.speculative_tokens, 62 * 16);
@@ -169,14 +169,14 @@ TEST_F(RequestRouterTest, ASecondRequestWithTheSamePromptGoesToTheSameWorker) {
   // Another prompt at the same time goes to w1.
   QueryAnswer other = AnswerOf(0, 0);
   other.prefixes = Prefixes(500, 62);
-  EXPECT_EQ(Chosen(Decide(request_router, {other, AnswerOf(1, 0)}, Prompt(), 20)), "w1");
+  EXPECT_EQ(Chosen(Decide(request_router, {other, AnswerOf(1, 0)}, QueryOf(), 20)), "w1");
 }
 
 TEST_F(RequestRouterTest, AWorkerThatHasComputedItsPromptsIsFreeAgain) {
-  Decide(request_router, {AnswerOf(0, 0)}, Prompt("r"));
+  Decide(request_router, {AnswerOf(0, 0)}, QueryOf("r"));
   QueryAnswer other = AnswerOf(0, 0);
   other.prefixes = Prefixes(500, 62);
-  Query unbooked = Prompt();
+  Query unbooked = QueryOf();
   unbooked.book = false;
   const auto queue_s = [&](double now_ms) {
     return Decide(request_router, {other}, unbooked, now_ms).candidates[0].parts.queue_s;
@@ -192,13 +192,13 @@ struct TimeLimit : RequestRouterTest {
   TimeLimit() {
     QueryAnswer earlier = AnswerOf(0, 0);
     earlier.prefixes = Prefixes(500, 187);
-    Query query = Prompt();
+    Query query = QueryOf();
     query.prompt_tokens = 3000;
     Decide(request_router, {earlier}, query);
   }
   RouteDecision Within(std::optional<double> limit_ms,
                        std::vector<QueryAnswer> answers = {AnswerOf(0, 900), AnswerOf(1, 0)}) {
-    Query query = Prompt();
+    Query query = QueryOf();
     query.book = false;
     query.ttft_slo_ms = limit_ms;
     query.temperature = 100;  // has no effect with a limit
@@ -257,13 +257,13 @@ TEST_F(RequestRouterTest, ThePredictedTimeOfEachWorkerIsShown) {
 }
 
 TEST_F(RequestRouterTest, FirstTokensAreComparedWithTheirPrediction) {
-  Decide(request_router, {AnswerOf(0, 0)}, Prompt("late"), 0);
+  Decide(request_router, {AnswerOf(0, 0)}, QueryOf("late"), 0);
   EXPECT_TRUE(request_router.Take(FeedbackOf(Feedback::Event::kFirstToken, "late"), 1500).ok());
   EXPECT_TRUE(request_router.Take(FeedbackOf(Feedback::Event::kFirstToken, "late"), 9000).ok());
   EXPECT_TRUE(request_router.Take(FeedbackOf(Feedback::Event::kFinished, "late"), 9000).ok());
-  Decide(request_router, {AnswerOf(0, 0)}, Prompt("early"), 10000);
+  Decide(request_router, {AnswerOf(0, 0)}, QueryOf("early"), 10000);
   EXPECT_TRUE(request_router.Take(FeedbackOf(Feedback::Event::kFirstToken, "early"), 10250).ok());
-  Decide(request_router, {AnswerOf(0, 0)}, Prompt("silent"), 20000);
+  Decide(request_router, {AnswerOf(0, 0)}, QueryOf("silent"), 20000);
   EXPECT_TRUE(request_router.Take(FeedbackOf(Feedback::Event::kFinished, "silent"), 20500).ok());
   const RoutingCounters counters = request_router.counters();
   EXPECT_EQ(counters.first_tokens, 2u);
@@ -315,7 +315,7 @@ TEST_F(RequestRouterTest, AHintGivesThePositionAfterWhichNoPromptReusesTokens) {
     std::vector<PrefixName> names = *Prefixes(1, 62);
     for (size_t block = 31; block < 62; ++block) names[block] += 1000 * (i + 1);
     answer.prefixes = std::make_shared<const std::vector<PrefixName>>(std::move(names));
-    decision = Decide(request_router, {answer}, Prompt(), 10000.0 * static_cast<double>(i));
+    decision = Decide(request_router, {answer}, QueryOf(), 10000.0 * static_cast<double>(i));
   }
   EXPECT_EQ(decision.will_not_return_after, 496);
   EXPECT_EQ(Json::parse(RenderDecision(decision)).at("hints").at("will_not_return_after"), 496);
@@ -324,7 +324,7 @@ TEST_F(RequestRouterTest, AHintGivesThePositionAfterWhichNoPromptReusesTokens) {
 TEST_F(RequestRouterTest, EventsResetsAndTheLifetimeRemoveExpectedPrefixes) {
   const std::vector<QueryAnswer> answers = {AnswerOf(0, 0)};
   const auto expected = [&](int64_t now_ms) {
-    Query query = Prompt();
+    Query query = QueryOf();
     query.book = false;
     return Decide(request_router, answers, query, now_ms).candidates[0].speculative_tokens;
   };
@@ -332,10 +332,10 @@ TEST_F(RequestRouterTest, EventsResetsAndTheLifetimeRemoveExpectedPrefixes) {
   EXPECT_EQ(expected(1), 992);
   request_router.OnBatch(WorkerId(0), Batch(StoreFull(Hashes(1, 62), 0)));
   EXPECT_EQ(expected(2), 0) << "the index holds these blocks";
-  Decide(request_router, answers, Prompt(), 3);
+  Decide(request_router, answers, QueryOf(), 3);
   request_router.OnReset(WorkerId(0));
   EXPECT_EQ(expected(4), 0);
-  Decide(request_router, answers, Prompt(), 5);
+  Decide(request_router, answers, QueryOf(), 5);
   EXPECT_EQ(expected(2004), 992);
   EXPECT_EQ(expected(2005), 0);
 }
@@ -373,7 +373,7 @@ TEST_F(RequestRouterTest, ExpectedHashesOfOnePromptAreBounded) {
 }
 
 TEST_F(RequestRouterTest, BookingsFollowTheFeedback) {
-  Decide(request_router, {AnswerOf(0, 160)}, Prompt("r"));
+  Decide(request_router, {AnswerOf(0, 160)}, QueryOf("r"));
   EXPECT_TRUE(request_router.Admit("r", 100).ok());
   EXPECT_TRUE(request_router.Admit("r", 100).ok()) << "a repeated report is accepted";
   EXPECT_TRUE(request_router.Take(FeedbackOf(Feedback::Event::kFirstToken, "r"), 0).ok());
@@ -396,7 +396,7 @@ TEST_F(RequestRouterTest, AnAdmissionHasComparableAndTheNextSeqOfTheAnswer) {
   QueryAnswer exact = AnswerOf(0, 480);
   exact.exact = true;
   exact.next_seq = 7;
-  Decide(request_router, {exact}, Prompt("exact"));
+  Decide(request_router, {exact}, QueryOf("exact"));
   const auto admission = request_router.Admit("exact", 464);
   ASSERT_TRUE(admission.ok());
   EXPECT_TRUE(admission->comparable);
@@ -405,10 +405,10 @@ TEST_F(RequestRouterTest, AnAdmissionHasComparableAndTheNextSeqOfTheAnswer) {
       << "only the first admission is comparable";
   QueryAnswer guess = exact;
   guess.exact = false;
-  Decide(request_router, {guess}, Prompt("guess"));
+  Decide(request_router, {guess}, QueryOf("guess"));
   EXPECT_FALSE(request_router.Admit("guess", 464)->comparable);
   guess.reuse_contradicts = true;
-  Decide(request_router, {guess}, Prompt("contradicted"));
+  Decide(request_router, {guess}, QueryOf("contradicted"));
   EXPECT_TRUE(request_router.Admit("contradicted", 464)->comparable);
 }
 
@@ -416,9 +416,9 @@ TEST_F(RequestRouterTest, BookingsExpireByNumberAndAge) {
   config.bookings_max = 2;
   config.booking_lifetime_ms = 100;
   RequestRouter small(config, [] { return 0.0; });
-  for (const char* id : {"a", "b", "c", "d"}) Decide(small, {AnswerOf(0, 0)}, Prompt(id), 0);
+  for (const char* id : {"a", "b", "c", "d"}) Decide(small, {AnswerOf(0, 0)}, QueryOf(id), 0);
   EXPECT_LE(small.counters().bookings, 3u);
-  Query query = Prompt();
+  Query query = QueryOf();
   query.book = false;
   Decide(small, {AnswerOf(0, 0)}, query, 100);
   EXPECT_EQ(small.counters().bookings, 0u);
@@ -429,10 +429,10 @@ TEST_F(RequestRouterTest, BookingsExpireByNumberAndAge) {
 TEST_F(RequestRouterTest, FinishedRequestsDoNotEndOtherBookings) {
   config.bookings_max = 2;
   RequestRouter small(config, [] { return 0.0; });
-  Decide(small, {AnswerOf(0, 0)}, Prompt("long"), 0);
+  Decide(small, {AnswerOf(0, 0)}, QueryOf("long"), 0);
   for (int i = 0; i < 100; ++i) {
     const std::string id = "short" + std::to_string(i);
-    Decide(small, {AnswerOf(0, 0)}, Prompt(id), 0);
+    Decide(small, {AnswerOf(0, 0)}, QueryOf(id), 0);
     EXPECT_TRUE(small.Take(FeedbackOf(Feedback::Event::kFinished, id), 0).ok());
   }
   EXPECT_EQ(small.counters().bookings, 1u);
@@ -441,15 +441,15 @@ TEST_F(RequestRouterTest, FinishedRequestsDoNotEndOtherBookings) {
 }
 
 TEST_F(RequestRouterTest, TheSameRequestTwiceIsBookedOnce) {
-  Decide(request_router, {AnswerOf(0, 0)}, Prompt("r"), 0);
-  Decide(request_router, {AnswerOf(1, 0)}, Prompt("r"), 50);
+  Decide(request_router, {AnswerOf(0, 0)}, QueryOf("r"), 0);
+  Decide(request_router, {AnswerOf(1, 0)}, QueryOf("r"), 50);
   EXPECT_EQ(request_router.load(WorkerId(0)).active_prefill_tokens, 0);
   EXPECT_EQ(request_router.load(WorkerId(1)).active_prefill_tokens, kPrompt);
   EXPECT_EQ(request_router.counters().bookings, 1u);
 }
 
 TEST_F(RequestRouterTest, AWorkerThatLeftIsForgotten) {
-  Decide(request_router, {AnswerOf(0, 0)}, Prompt("r"));
+  Decide(request_router, {AnswerOf(0, 0)}, QueryOf("r"));
   request_router.OnRemoved(WorkerId(0));
   EXPECT_EQ(request_router.counters().bookings, 0u);
   EXPECT_EQ(request_router.load(WorkerId(0)).active_prefill_tokens, 0);
@@ -472,7 +472,7 @@ TEST_F(RequestRouterTest, HitsOfASuspectSourceCountByItsWeight) {
 }
 
 TEST_F(RequestRouterTest, TemperatureDrawsByCost) {
-  Query query = Prompt();
+  Query query = QueryOf();
   query.book = false;
   query.temperature = 0.5;
   const std::vector<QueryAnswer> answers = {AnswerOf(0, 1000), AnswerOf(1, 500)};
@@ -503,7 +503,7 @@ TEST_F(RequestRouterTest, RoundRobinTakesWorkersInTurnAndBooksThem) {
 }
 
 TEST_F(RequestRouterTest, WithoutWorkersADecisionIsUnavailable) {
-  EXPECT_EQ(request_router.Decide(Prompt(), {}, 0).status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(request_router.Decide(QueryOf(), {}, 0).status().code(), StatusCode::kUnavailable);
 }
 
 TEST_F(RequestRouterTest, IdsCannotBeGuessed) {
@@ -521,7 +521,7 @@ TEST_F(RequestRouterTest, IdsCannotBeGuessed) {
 // negative. Then every later request would go to this worker.
 TEST_F(RequestRouterTest, NoLengthOfAPromptOverflowsTheLoad) {
   RequestRouter router(config, [this] { return drawn; });
-  Query query = Prompt();
+  Query query = QueryOf();
   query.prompt_tokens = int64_t{1} << 62;
   for (int64_t routed = 1; routed <= 3; ++routed) {
     Decide(router, {AnswerOf(1, 0)}, query);
@@ -540,7 +540,7 @@ TEST_F(RequestRouterTest, IdsThatCollideUnderAFixedSeedCostNoMore) {
   const auto route_ns = [this](const std::vector<std::string>& ids) {
     RequestRouter router(config, [this] { return drawn; });
     return ThreadNsOf([&] {
-      for (const std::string& id : ids) Decide(router, {AnswerOf(1, 0)}, Prompt(id));
+      for (const std::string& id : ids) Decide(router, {AnswerOf(1, 0)}, QueryOf(id));
     });
   };
   const int64_t plain_ns = route_ns(PlainTexts(colliding.size()));

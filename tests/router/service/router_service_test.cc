@@ -42,7 +42,7 @@ using kvcast::testing::SchemeTokens;
 using kvcast::testing::StoreFull;
 using kvcast::testing::StoreWindow;
 
-std::vector<TokenId> Prompt(int64_t tokens) {
+std::vector<TokenId> PromptOf(int64_t tokens) {
   std::vector<TokenId> prompt(static_cast<size_t>(tokens));
   std::iota(prompt.begin(), prompt.end(), 1);
   return prompt;
@@ -117,11 +117,11 @@ struct RouterServiceTest : ::testing::Test {
 TEST_F(RouterServiceTest, PublishedBlocksAreReusableByTokensAndByHashes) {
   const auto publisher = StartPublisher();
   Start({RegistrationFor("engine", *publisher)});
-  const auto chain = ChainOf(Prompt(64));
+  const auto chain = ChainOf(PromptOf(64));
   EventBatch batch = Batch(StoreFull(chain, 0), StoreWindow({chain[0], chain[1], chain[2]}, 1, 32));
   batch.ts = 1;
   ASSERT_TRUE(publisher->Publish(batch).ok());
-  const Json workers = AskUntil({{"tokens", Prompt(100)}},
+  const Json workers = AskUntil({{"tokens", PromptOf(100)}},
                                 [](const Json& answer) { return HasApplied(answer.at(0), 1); });
   EXPECT_EQ(workers[0].at("name"), "engine");
   EXPECT_EQ(workers[0].at("reusable_tokens"), 48);
@@ -136,8 +136,8 @@ TEST_F(RouterServiceTest, PublishedBlocksAreReusableByTokensAndByHashes) {
   Json hashes = Json::array();
   for (const BlockHash& hash : chain) hashes.push_back(hash.integer());
   EXPECT_EQ(Ask({{"hashes", hashes}})[0].at("reusable_tokens"), 48);
-  EXPECT_EQ(Ask({{"tokens", Prompt(100)}, {"cache_salt", "x"}})[0].at("reusable_tokens"), 0);
-  const auto packed = Json::to_msgpack({{"tokens", Prompt(100)}});
+  EXPECT_EQ(Ask({{"tokens", PromptOf(100)}, {"cache_salt", "x"}})[0].at("reusable_tokens"), 0);
+  const auto packed = Json::to_msgpack({{"tokens", PromptOf(100)}});
   const std::string body(packed.begin(), packed.end());
   const auto queried = Client().Post("/v1/query", body, "application/msgpack");
   ASSERT_TRUE(queried && queried->status == 200);
@@ -153,8 +153,8 @@ TEST_F(RouterServiceTest, ExpectedPrefixesNeverEnterTheExactAnswer) {
   options.sources = {RegistrationFor("engine", *publisher)};
   options.routing.speculative.lifetime_ms = 600'000;
   service = RouterService::Start(options).value();
-  ASSERT_TRUE(publisher->Publish(Batch(StoreFull(ChainOf(Prompt(32)), 0))).ok());
-  const Json prompt = {{"tokens", Prompt(100)}};
+  ASSERT_TRUE(publisher->Publish(Batch(StoreFull(ChainOf(PromptOf(32)), 0))).ok());
+  const Json prompt = {{"tokens", PromptOf(100)}};
   AskUntil(prompt, [](const Json& answer) { return HasApplied(answer.at(0), 1); });
   const auto route = [&] {
     const auto reply = Client().Post("/v1/route", prompt.dump(), "application/json");
@@ -172,15 +172,15 @@ TEST_F(RouterServiceTest, WorkersAreFollowedSideBySide) {
   const auto first = StartPublisher();
   const auto second = StartPublisher();
   Start({RegistrationFor("first", *first), RegistrationFor("second", *second)});
-  const auto chain = ChainOf(Prompt(64));
+  const auto chain = ChainOf(PromptOf(64));
   ASSERT_TRUE(first->Publish(Batch(StoreFull(chain, 0))).ok());
   ASSERT_TRUE(second->Publish(Batch(StoreFull({chain[0]}, 0))).ok());
-  const Json workers = AskUntil({{"tokens", Prompt(65)}}, [](const Json& answer) {
+  const Json workers = AskUntil({{"tokens", PromptOf(65)}}, [](const Json& answer) {
     return HasApplied(answer.at(0), 1) && HasApplied(answer.at(1), 1);
   });
   EXPECT_EQ(workers[0].at("reusable_tokens"), 64);
   EXPECT_EQ(workers[1].at("reusable_tokens"), 16);
-  const Json one = Ask({{"tokens", Prompt(65)}, {"workers", {"second"}}});
+  const Json one = Ask({{"tokens", PromptOf(65)}, {"workers", {"second"}}});
   ASSERT_EQ(one.size(), 1u);
   EXPECT_EQ(one[0].at("name"), "second");
 }
@@ -202,11 +202,11 @@ TEST_F(RouterServiceTest, TheSchemesOfAMixedFleetAreFound) {
   Start(sources);
   size_t i = 0;
   for (const auto& publisher : publishers) {
-    const auto store = DenseStore(schemes[i], Prompt(96), 0, 3, 32);
+    const auto store = DenseStore(schemes[i], PromptOf(96), 0, 3, 32);
     const auto again = DenseStore(schemes[i++], SchemeTokens(32, 7000), 0, 1, 32);
     ASSERT_TRUE(publisher->Publish(Batch(store, again)).ok());
   }
-  const Json workers = AskUntil({{"tokens", Prompt(100)}}, [](const Json& answer) {
+  const Json workers = AskUntil({{"tokens", PromptOf(100)}}, [](const Json& answer) {
     return std::ranges::all_of(answer, [](const Json& worker) { return HasApplied(worker, 1); });
   });
   for (const Json& worker : workers) {
@@ -242,7 +242,7 @@ TEST_F(RouterServiceTest, HashesAreExactWithoutAScheme) {
                                 [](const Json& answer) { return HasApplied(answer.at(0), 1); });
   EXPECT_EQ(workers[0].at("reusable_tokens"), 32);
   EXPECT_EQ(workers[0].at("exact"), true);
-  const Json by_tokens = AskUntil({{"tokens", Prompt(100)}}, [](const Json& answer) {
+  const Json by_tokens = AskUntil({{"tokens", PromptOf(100)}}, [](const Json& answer) {
     return answer.at(0).at("state") == "synced";
   });
   EXPECT_EQ(by_tokens[0].at("exact"), false);
@@ -279,8 +279,8 @@ TEST_F(RouterServiceTest, ARouteWithoutAWorkerCountsAsABadQuery) {
 TEST_F(RouterServiceTest, HealthCountsSyncedSources) {
   const auto publisher = StartPublisher();
   Start({RegistrationFor("engine", *publisher)});
-  ASSERT_TRUE(publisher->Publish(Batch(StoreFull(ChainOf(Prompt(16)), 0))).ok());
-  AskUntil({{"tokens", Prompt(65)}},
+  ASSERT_TRUE(publisher->Publish(Batch(StoreFull(ChainOf(PromptOf(16)), 0))).ok());
+  AskUntil({{"tokens", PromptOf(65)}},
            [](const Json& answer) { return answer.at(0).at("state") == "synced"; });
   const auto reply = Client().Get("/healthz");
   ASSERT_TRUE(reply);
@@ -461,7 +461,7 @@ TEST(ServiceCore, ARemovedWorkerKeepsNoLoad) {
     return int64_t{0};
   };
   Query query;
-  query.tokens = Prompt(100);
+  query.tokens = PromptOf(100);
   query.by_tokens = true;
   query.prompt_tokens = 100;
   query.request_id = "r";
@@ -516,7 +516,7 @@ TEST_F(RouterServiceTest, ObserverSeesEachBatchWithItsWorker) {
     if (!applied.batch.events.empty()) seen[worker.config.worker.name].push_back(applied.seq.value);
   };
   service = RouterService::Start(options).value();
-  const auto chain = ChainOf(Prompt(64));
+  const auto chain = ChainOf(PromptOf(64));
   for (const BlockHash& hash : chain) ASSERT_TRUE(a->Publish(Batch(StoreFull({hash}, 0))).ok());
   ASSERT_TRUE(b->Publish(Batch(StoreFull(chain, 0))).ok());
   std::vector<WorkerReport> workers;
@@ -550,7 +550,7 @@ struct FeedbackTest : RouterServiceTest {
     options.sources = {RegistrationFor("a", *publisher)};
     options.routing.policy = policy;
     service = RouterService::Start(options).value();
-    ASSERT_TRUE(publisher->Publish(Batch(StoreFull(ChainOf(Prompt(96)), 0))).ok());
+    ASSERT_TRUE(publisher->Publish(Batch(StoreFull(ChainOf(PromptOf(96)), 0))).ok());
     AskUntil(kQuery, [](const Json& answer) { return HasApplied(answer.at(0), 1); });
   }
   httplib::Result Post(const std::string& path, const Json& body) const {
@@ -566,7 +566,7 @@ struct FeedbackTest : RouterServiceTest {
         ->body;
   }
 
-  const Json kQuery = {{"tokens", Prompt(100)}};
+  const Json kQuery = {{"tokens", PromptOf(100)}};
   const std::string kTaken = "{\"refuted\":false,\"status\":\"ok\"}\n";
   std::unique_ptr<Publisher> publisher;
 };

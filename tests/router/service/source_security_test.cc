@@ -24,7 +24,7 @@ using stream::Line;
 using stream::NewKeys;
 using stream::TemporaryFolder;
 using stream::TestServer;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 WorkerRegistration Source(const std::string& endpoint, const std::string& replay = "") {
   WorkerRegistration source;

@@ -20,7 +20,7 @@ using kvcast::testing::Registered;
 
 constexpr int64_t kHashBlockSize = 16;
 
-std::vector<TokenId> Prompt(int64_t tokens) {
+std::vector<TokenId> CountedPrompt(int64_t tokens) {
   std::vector<TokenId> prompt(static_cast<size_t>(tokens));
   std::iota(prompt.begin(), prompt.end(), 1000);
   return prompt;
@@ -39,7 +39,7 @@ class WriterLocksTest : public ::testing::Test {
     sources_.push_back(WorkerIngest::Create(WorkerId(0), config, index_).value());
     std::vector<Digest> digests;
     BlockHasher::FromSeed(HashAlgorithm::kSha256, "0")
-        ->ExtendChain(Prompt(64 * kHashBlockSize), kHashBlockSize, {}, digests);
+        ->ExtendChain(CountedPrompt(64 * kHashBlockSize), kHashBlockSize, {}, digests);
     for (const Digest& digest : digests) {
       hashes_.push_back(ToEventHash(digest, EventHashForm::kInt64));
     }
@@ -53,7 +53,7 @@ class WriterLocksTest : public ::testing::Test {
     stored.group_idx = 0;
     stored.kv_cache_spec_kind = "full_attention";
     if (with_tokens) {
-      const std::vector<TokenId> tokens = Prompt(64 * kHashBlockSize);
+      const std::vector<TokenId> tokens = CountedPrompt(64 * kHashBlockSize);
       const auto begin = tokens.begin() + static_cast<int64_t>(block) * kHashBlockSize;
       stored.token_ids.emplace(begin, begin + kHashBlockSize);
     }
@@ -70,7 +70,7 @@ class WriterLocksTest : public ::testing::Test {
     status.state = state;
     const QueryEngine engine(index_, [&](WorkerId) { return status; });
     Query query;
-    query.tokens = Prompt(64 * kHashBlockSize);
+    query.tokens = CountedPrompt(64 * kHashBlockSize);
     query.prompt_tokens = 64 * kHashBlockSize;
     query.by_tokens = true;
     return engine.Answer(query, sources_).value();

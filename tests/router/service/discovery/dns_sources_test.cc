@@ -39,7 +39,7 @@ namespace kvcast::router {
 namespace {
 
 using kvcast::testing::LogLines;
-using nlohmann::json;
+using Json = nlohmann::json;
 using stream::Eventually;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
@@ -509,7 +509,7 @@ TEST_F(DnsClientTest, AfterASilentSearchDomainOnlyTheLastNameIsAskedFor) {
   EXPECT_THAT(known.LookUp("x.y"), ElementsAre("x.y.a.test", "x.y"));
 }
 
-json Template() {
+Json Template() {
   return {{"lookup", "engines.test"},
           {"source",
            {{"name", "engine-{host}"},
@@ -518,7 +518,7 @@ json Template() {
 }
 
 TEST(DnsSourceFromJson, FillsInTheHostAndThePort) {
-  json given = Template();
+  Json given = Template();
   given["source"]["endpoint"] = "tcp://{host}:{port}";
   given["source"]["instance_id"] = "{host}/{port}";
   const auto dns = DnsSourceFromJson(given);
@@ -533,13 +533,13 @@ TEST(DnsSourceFromJson, FillsInTheHostAndThePort) {
 }
 
 TEST(DnsSourceFromJson, ErrorsNameTheMember) {
-  const auto message = [](const json& given) {
+  const auto message = [](const Json& given) {
     return DnsSourceFromJson(given).status().message();
   };
-  EXPECT_EQ(message(json::array()), "must be an object");
-  EXPECT_EQ(message({{"source", json::object()}}), "lookup: required");
+  EXPECT_EQ(message(Json::array()), "must be an object");
+  EXPECT_EQ(message({{"source", Json::object()}}), "lookup: required");
   EXPECT_EQ(message({{"lookup", "x"}}), "source: must be an object");
-  json given = Template();
+  Json given = Template();
   given["server"] = "x";
   EXPECT_EQ(message(given), "unknown member: server");
   given = Template();
@@ -596,7 +596,7 @@ struct DnsSourcesTest : ::testing::Test {
   std::unique_ptr<Fleet> fleet;
   LogLines lines;
   SourceLog log{&lines.log()};
-  json named = {{"lookup", "engines.test"},
+  Json named = {{"lookup", "engines.test"},
                 {"source", {{"name", "e-{host}"}, {"endpoint", "tcp://{host}:9"}}}};
   Mutex mutex;
   std::vector<SourceTarget> targets KV_GUARDED_BY(mutex);
@@ -682,7 +682,7 @@ TEST_F(DnsSourcesTest, AfterStopNoLookupBegins) {
     return std::vector<SourceTarget>();
   };
   auto slow = std::make_unique<DnsSources>(std::move(config), *fleet, log);
-  json second = named;
+  Json second = named;
   second["lookup"] = "second.test";
   slow->Set({DnsSourceFromJson(named).value(), DnsSourceFromJson(second).value()});
   slow->Begin();

@@ -17,18 +17,18 @@
 namespace kvcast::router {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using Change = EndpointSlices::Change;
 
 struct EndpointSlicesTest : ::testing::Test {
-  void List(const std::vector<json>& items) {
+  void List(const std::vector<Json>& items) {
     slices.BeginList();
     ASSERT_TRUE(slices.ReadPage(SliceList("5", items)).ok());
   }
-  Result<Change> Event(const std::string& type, const json& object) {
-    return slices.ReadEvent(json{{"type", type}, {"object", object}}.dump());
+  Result<Change> Event(const std::string& type, const Json& object) {
+    return slices.ReadEvent(Json{{"type", type}, {"object", object}}.dump());
   }
   std::vector<std::string> Hosts() const {
     std::vector<std::string> hosts;
@@ -48,7 +48,7 @@ TEST_F(EndpointSlicesTest, TargetsOfAllSlicesAreSortedAndUnique) {
 }
 
 TEST_F(EndpointSlicesTest, EndpointsThatAreNotReadyAreLeftOut) {
-  json slice = Slice("a", {"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5"});
+  Json slice = Slice("a", {"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5"});
   slice["endpoints"][0]["conditions"] = {{"ready", false}};
   slice["endpoints"][1]["conditions"] = {{"ready", nullptr}};
   slice["endpoints"][2]["conditions"] = {{"ready", true}, {"terminating", true}};
@@ -64,8 +64,8 @@ TEST_F(EndpointSlicesTest, AddressesHaveTheirUsualForm) {
 
 // A service with two address families has each pod in two slices.
 TEST_F(EndpointSlicesTest, APodWithAnIpv4AddressHasNoOtherTarget) {
-  json v4 = Slice("a", {"10.0.0.1"});
-  json v6 = Slice("b", {"fd00::1", "fd00::2"}, "IPv6");
+  Json v4 = Slice("a", {"10.0.0.1"});
+  Json v6 = Slice("b", {"fd00::1", "fd00::2"}, "IPv6");
   v4["endpoints"][0]["targetRef"] = {{"kind", "Pod"}, {"uid", "one"}};
   v6["endpoints"][0]["targetRef"] = {{"kind", "Pod"}, {"uid", "one"}};
   v6["endpoints"][1]["targetRef"] = {{"kind", "Pod"}, {"uid", "two"}};
@@ -74,8 +74,8 @@ TEST_F(EndpointSlicesTest, APodWithAnIpv4AddressHasNoOtherTarget) {
 }
 
 TEST_F(EndpointSlicesTest, ATargetHasThePortWithTheConfiguredName) {
-  json slice = Slice("a", {"10.0.0.1"});
-  slice["ports"] = json::parse(R"([{"name": "http", "port": 8000},
+  Json slice = Slice("a", {"10.0.0.1"});
+  slice["ports"] = Json::parse(R"([{"name": "http", "port": 8000},
                                    {"name": "kv-events", "port": 9, "protocol": "UDP"},
                                    {"name": "kv-events", "port": 5558, "protocol": "TCP"}])");
   List({slice});
@@ -91,13 +91,13 @@ TEST_F(EndpointSlicesTest, ATargetHasThePortWithTheConfiguredName) {
 
 TEST_F(EndpointSlicesTest, WithoutANameTheOnlyPortIsTaken) {
   EndpointSlices unnamed("");
-  const auto port_of = [&unnamed](const json& slice) {
+  const auto port_of = [&unnamed](const Json& slice) {
     unnamed.BeginList();
     EXPECT_TRUE(unnamed.ReadPage(SliceList("5", {slice})).ok());
     const auto targets = unnamed.Targets();
     return targets.size() == 1 ? targets.front().port : -1;
   };
-  json slice = Slice("a", {"10.0.0.1"});
+  Json slice = Slice("a", {"10.0.0.1"});
   EXPECT_EQ(port_of(slice), 5557);
   slice["ports"].push_back({{"name", "http"}, {"port", 8000}});
   EXPECT_EQ(port_of(slice), 0);
@@ -141,12 +141,12 @@ TEST_F(EndpointSlicesTest, ErrorEventsEndTheWatch) {
 
 // Sets one member after the other to values of wrong types, in each object of the document.
 template <typename Check>
-void Damage(const json& whole, json& part, Check check) {
+void Damage(const Json& whole, Json& part, Check check) {
   if (!part.is_structured()) return;
   for (auto& element : part) {
-    const json good = element;
-    for (const json& bad : {json("x"), json(-1), json(1.5), json::array({json(nullptr)}),
-                            json::object(), json(nullptr), json(true)}) {
+    const Json good = element;
+    for (const Json& bad : {Json("x"), Json(-1), Json(1.5), Json::array({Json(nullptr)}),
+                            Json::object(), Json(nullptr), Json(true)}) {
       element = bad;
       check(whole.dump());
     }
@@ -158,7 +158,7 @@ void Damage(const json& whole, json& part, Check check) {
 TEST_F(EndpointSlicesTest, DamagedAnswersChangeNothing) {
   List({Slice("a", {"10.0.0.1"})});
   const std::string event =
-      json{{"type", "MODIFIED"}, {"object", Slice("a", {"10.0.0.2"}, "IPv4", "6")}}.dump();
+      Json{{"type", "MODIFIED"}, {"object", Slice("a", {"10.0.0.2"}, "IPv4", "6")}}.dump();
   for (size_t size = 0; size < event.size(); ++size) {
     EXPECT_FALSE(slices.ReadEvent(event.substr(0, size)).ok());
   }
@@ -169,7 +169,7 @@ TEST_F(EndpointSlicesTest, DamagedAnswersChangeNothing) {
   EXPECT_FALSE(Event("MODIFIED", Slice("a", {"10.0.0.2"}, "MAC")).ok());
   EXPECT_THAT(Hosts(), ElementsAre("10.0.0.1"));
   EXPECT_EQ(slices.version(), "5");
-  json list = json::parse(SliceList("6", {Slice("a", {"10.0.0.2"})}));
+  Json list = Json::parse(SliceList("6", {Slice("a", {"10.0.0.2"})}));
   size_t errors = 0;
   Damage(list, list, [&](const std::string& body) {
     EndpointSlices read("kv-events");
@@ -205,13 +205,13 @@ TEST(LineReader, LinesArriveInPieces) {
   EXPECT_THAT(lines, ElementsAre("ab", "c"));
 }
 
-json Named() {
+Json Named() {
   return {{"service", "vllm"},
           {"source", {{"name", "e-{host}"}, {"endpoint", "tcp://{host}:{port}"}}}};
 }
 
 TEST(KubernetesSourceFromJson, TheSelectorHasTheService) {
-  json given = Named();
+  Json given = Named();
   const auto service = KubernetesSourceFromJson(given);
   ASSERT_TRUE(service.ok()) << service.status().ToString();
   EXPECT_EQ(service->selector, "kubernetes.io/service-name=vllm");
@@ -226,8 +226,8 @@ TEST(KubernetesSourceFromJson, TheSelectorHasTheService) {
 }
 
 TEST(KubernetesSourceFromJson, ErrorsNameTheMember) {
-  const auto message = [](const char* member, const json& value) {
-    json given = Named();
+  const auto message = [](const char* member, const Json& value) {
+    Json given = Named();
     given[member] = value;
     return KubernetesSourceFromJson(given).status().message();
   };
@@ -251,7 +251,7 @@ TEST(KubernetesApi, WithoutTlsTheApiIsOnLoopback) {
   EXPECT_EQ(ReadConfig(R"({"kubernetes_api": "http://10.0.0.1"})", options).message(),
             "kubernetes_api: http:// is allowed for loopback addresses only, got "
             "'http://10.0.0.1'");
-  const std::string twice = json{{"kubernetes_sources", {Named(), Named()}}}.dump();
+  const std::string twice = Json{{"kubernetes_sources", {Named(), Named()}}}.dump();
   EXPECT_EQ(ReadConfig(twice, options).message(),
             "kubernetes_sources[1]: the same namespace, selector and port_name occur twice");
 }

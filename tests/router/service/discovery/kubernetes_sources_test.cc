@@ -26,7 +26,7 @@ namespace kvcast::router {
 namespace {
 
 using kvcast::testing::LogLines;
-using nlohmann::json;
+using Json = nlohmann::json;
 using stream::Eventually;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -108,8 +108,8 @@ HttpClient ClientOf(FakeServer& server) {
               }};
 }
 
-std::string Event(const std::string& type, const json& object) {
-  return json{{"type", type}, {"object", object}}.dump() + "\n";
+std::string WatchEvent(const std::string& type, const Json& object) {
+  return Json{{"type", type}, {"object", object}}.dump() + "\n";
 }
 
 struct KubernetesSourcesTest : ::testing::Test {
@@ -129,9 +129,9 @@ struct KubernetesSourcesTest : ::testing::Test {
     config.first_wait_ms = 1;
     sources = std::make_unique<KubernetesSources>(std::move(config), *fleet, log);
   }
-  void Set(const std::vector<json>& lists) {
+  void Set(const std::vector<Json>& lists) {
     std::vector<KubernetesSource> set;
-    for (const json& list : lists) set.push_back(KubernetesSourceFromJson(list).value());
+    for (const Json& list : lists) set.push_back(KubernetesSourceFromJson(list).value());
     sources->Set(std::move(set));
   }
   // Starts with a list of one endpoint, and waits for the watch.
@@ -170,7 +170,7 @@ struct KubernetesSourcesTest : ::testing::Test {
   LogLines lines;
   SourceLog log{&lines.log()};
   stream::TemporaryFolder folder;
-  json given = {{"service", "vllm"},
+  Json given = {{"service", "vllm"},
                 {"namespace", "models"},
                 {"source", {{"name", "e-{host}"}, {"endpoint", "tcp://{host}:{port}"}}}};
   FakeServer server;
@@ -180,14 +180,14 @@ struct KubernetesSourcesTest : ::testing::Test {
 TEST_F(KubernetesSourcesTest, TheSourcesFollowTheListAndTheWatch) {
   Begin();
   EXPECT_TRUE(AwaitNames({"e-127.0.0.1"}));
-  server.Send(Event("ADDED", Slice("b", {"127.0.0.2"}, "IPv4", "6")));
+  server.Send(WatchEvent("ADDED", Slice("b", {"127.0.0.2"}, "IPv4", "6")));
   EXPECT_TRUE(AwaitNames({"e-127.0.0.1", "e-127.0.0.2"}));
-  json changed = Slice("b", {"127.0.0.2"}, "IPv4", "7");
+  Json changed = Slice("b", {"127.0.0.2"}, "IPv4", "7");
   changed["endpoints"][0]["conditions"]["ready"] = false;
-  server.Send(Event("MODIFIED", changed));
+  server.Send(WatchEvent("MODIFIED", changed));
   EXPECT_TRUE(AwaitNames({"e-127.0.0.1"}));
   EXPECT_TRUE(AwaitLine("source_removed source=e-127.0.0.2 by=kubernetes"));
-  server.Send(Event("DELETED", Slice("a", {"127.0.0.1"}, "IPv4", "8")));
+  server.Send(WatchEvent("DELETED", Slice("a", {"127.0.0.1"}, "IPv4", "8")));
   EXPECT_TRUE(AwaitNames({}));
   EXPECT_EQ(server.request(0).url,
             "http://127.0.0.1:1/apis/discovery.k8s.io/v1/namespaces/models/endpointslices"
@@ -230,8 +230,8 @@ TEST_F(KubernetesSourcesTest, ListsThatExpireAgainAndAgainAreAFailure) {
 // The rest of the line is lost with the connection. The next watch begins at the latest version.
 TEST_F(KubernetesSourcesTest, AWatchThatEndsInALineGoesOn) {
   Begin();
-  server.Send(Event("BOOKMARK", {{"metadata", {{"resourceVersion", "9"}}}}));
-  const std::string event = Event("ADDED", Slice("b", {"127.0.0.2"}, "IPv4", "10"));
+  server.Send(WatchEvent("BOOKMARK", {{"metadata", {{"resourceVersion", "9"}}}}));
+  const std::string event = WatchEvent("ADDED", Slice("b", {"127.0.0.2"}, "IPv4", "10"));
   server.Send(event.substr(0, 20));
   server.End("the connection was closed");
   ASSERT_TRUE(AwaitRequests(3));
@@ -251,14 +251,14 @@ TEST_F(KubernetesSourcesTest, WatchesThatEndEarlyAgainAndAgainAreAFailure) {
   ASSERT_TRUE(AwaitErrors(1));
   EXPECT_EQ(lines.With({"source_watch_failed", "the watch ended early: cut"}).size(), 1u);
   server.Begin(200);
-  server.Send(Event("BOOKMARK", {{"metadata", {{"resourceVersion", "9"}}}}));
+  server.Send(WatchEvent("BOOKMARK", {{"metadata", {{"resourceVersion", "9"}}}}));
   EXPECT_TRUE(AwaitErrors(0));
   EXPECT_THAT(Names(), UnorderedElementsAre("e-127.0.0.1"));
 }
 
 TEST_F(KubernetesSourcesTest, AnExpiredVersionNeedsANewList) {
   Begin();
-  server.Send(Event("ERROR", {{"kind", "Status"}, {"code", 410}}));
+  server.Send(WatchEvent("ERROR", {{"kind", "Status"}, {"code", 410}}));
   server.Answer(200, SliceList("20", {Slice("b", {"127.0.0.2"})}));
   EXPECT_TRUE(AwaitNames({"e-127.0.0.2"}));
   ASSERT_TRUE(AwaitRequests(4));

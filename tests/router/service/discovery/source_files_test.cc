@@ -30,16 +30,16 @@ using kvcast::testing::Batch;
 using kvcast::testing::Hashes;
 using kvcast::testing::LogLines;
 using kvcast::testing::StoreFull;
-using nlohmann::json;
+using Json = nlohmann::json;
 using stream::Eventually;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
 // No publisher runs at this endpoint.
-json Listed(const std::string& name) { return {{"name", name}, {"endpoint", "tcp://127.0.0.1:9"}}; }
+Json Listed(const std::string& name) { return {{"name", name}, {"endpoint", "tcp://127.0.0.1:9"}}; }
 
-std::string ListOf(const std::vector<json>& sources) { return json({{"sources", sources}}).dump(); }
+std::string ListOf(const std::vector<Json>& sources) { return Json({{"sources", sources}}).dump(); }
 
 struct SourceFilesTest : ::testing::Test {
   SourceFilesTest() {
@@ -96,7 +96,7 @@ TEST_F(SourceFilesTest, AChangedFileAddsAndRemovesSources) {
 
 TEST_F(SourceFilesTest, ASourceThatStaysInTheFileKeepsItsBlocks) {
   const auto publisher = stream::MakePublisher(stream::TestPublisherConfig());
-  const json live = {{"name", "live"},
+  const Json live = {{"name", "live"},
                      {"endpoint", publisher->endpoint()},
                      {"replay_endpoint", publisher->replay_endpoint()}};
   Write(ListOf({live}));
@@ -161,7 +161,7 @@ TEST_F(SourceFilesTest, WithoutASourceTheRouterIsNotReady) {
   Start();
   const auto waits = Get("/readyz");
   EXPECT_EQ(waits->status, 503);
-  EXPECT_EQ(json::parse(waits->body)["no_source"], true);
+  EXPECT_EQ(Json::parse(waits->body)["no_source"], true);
   const auto publisher = stream::MakePublisher(stream::TestPublisherConfig());
   Write(ListOf({{{"name", "w"},
                  {"endpoint", publisher->endpoint()},
@@ -185,7 +185,7 @@ TEST_F(SourceFilesTest, OnlyRegularFilesOfABoundedSizeAreRead) {
 }
 
 TEST_F(SourceFilesTest, ASourceThatCannotBeFollowedDoesNotStopTheOthers) {
-  json remote = Listed("remote");
+  Json remote = Listed("remote");
   remote["endpoint"] = "tcp://192.0.2.1:5557";
   Write(ListOf({remote, Listed("a")}));
   Start();
@@ -198,13 +198,13 @@ TEST_F(SourceFilesTest, ASourceThatCannotBeFollowedDoesNotStopTheOthers) {
 TEST_F(SourceFilesTest, TheFlagsForAllSourcesApplyToTheSourcesOfFiles) {
   options.source_defaults.candidate_seeds = {"seed-of-the-fleet"};
   options.source_defaults.algorithm = HashAlgorithm::kSha256Cbor;
-  json xxhash = Listed("b");
+  Json xxhash = Listed("b");
   xxhash["hash_algorithm"] = "xxhash";
   Write(ListOf({Listed("a"), xxhash}));
   Start();
-  const json listed = json::parse(Get("/v1/sources")->body);
+  const Json listed = Json::parse(Get("/v1/sources")->body);
   EXPECT_EQ(listed["sources"].size(), 2u) << listed;
-  for (const json& source : listed["sources"]) {
+  for (const Json& source : listed["sources"]) {
     EXPECT_EQ(source.value("hash_algorithm", ""), source["name"] == "a" ? "sha256_cbor" : "xxhash");
   }
 }
@@ -224,7 +224,7 @@ TEST_F(SourceFilesTest, TwoFilesAndTheConfigurationDoNotTakeEachOthersSources) {
   EXPECT_TRUE(Eventually([&] { return Names() == std::vector<std::string>{"c", "b", "a"}; }));
 }
 
-json Polled(const EventServer& engine) {
+Json Polled(const EventServer& engine) {
   return {{"name", "trtllm"},
           {"endpoint", engine.url()},
           {"format", "trtllm"},

@@ -1,0 +1,19 @@
+// Names of HTTP headers and hosts do not depend on the case of ASCII letters.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace kvcast {
+
+// Returns the text with small ASCII letters. Other bytes are kept.
+inline std::string LowerCase(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return lower;
+}
+
+}  // namespace kvcast
