@@ -38,7 +38,7 @@ Status ReadTokens(Reader& in, uint64_t count, Query& query) {
   return Status();
 }
 
-std::optional<BlockHash> HashOf(const Value& value) {
+std::optional<BlockHash> PromptHash(const Value& value) {
   switch (value.kind) {
     case Kind::kUnsigned:
       return BlockHash::FromUnsigned(value.number);
@@ -62,7 +62,7 @@ Status ReadHashes(Reader& in, uint64_t count, Query& query) {
   for (size_t i = 0; i < count; ++i) {
     Value value;
     if (!in.Next(value)) return Broken();
-    const std::optional<BlockHash> hash = HashOf(value);
+    const std::optional<BlockHash> hash = PromptHash(value);
     if (!hash)
       return BadField(ElementName("hashes", i) + ": neither an integer, nor bytes, nor hex digits");
     query.hashes.push_back(*hash);
