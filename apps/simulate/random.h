@@ -1,5 +1,5 @@
-// Random numbers that are equal on every machine: SplitMix64. The distributions of the standard
-// library may differ between implementations.
+// Random numbers that are equal on every machine: SplitMix64's mixing function of a counter. The
+// distributions of the standard library may differ between implementations.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

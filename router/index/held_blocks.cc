@@ -40,7 +40,7 @@ void HeldBlocks::Read(const HoldingClasses& classes, ClassId id, size_t units,
     const HoldingClasses::Stretch& stretch = classes.stretch(node.number);
     if (!stretch.by_hash) Add(node, stretch);
   }
-  if (classes.overlaps()) DropSecondHashes(classes);
+  if (classes.overlaps()) DropPositionsWithTwoHashes(classes);
   if (root_.ambiguous != nullptr) DropAmbiguous(contents);
   for (const HoldingClasses::Node& node : path_) {
     const HoldingClasses::Stretch& stretch = classes.stretch(node.number);
@@ -80,7 +80,7 @@ size_t HeldBlocks::PartOf(uint16_t kind) {
 
 // Drops each position at which two stretches have a block of the same size. At such a position, the
 // workers hold two hashes of one content.
-void HeldBlocks::DropSecondHashes(const HoldingClasses& classes) {
+void HeldBlocks::DropPositionsWithTwoHashes(const HoldingClasses& classes) {
   std::vector<uint32_t> steps;
   for (const HoldingClasses::Node& node : path_) {
     const HoldingClasses::Stretch& stretch = classes.stretch(node.number);

@@ -45,7 +45,7 @@ class HeldBlocks {
  private:
   void Add(const HoldingClasses::Node& node, const HoldingClasses::Stretch& stretch);
   size_t PartOf(uint16_t kind);
-  void DropSecondHashes(const HoldingClasses& classes);
+  void DropPositionsWithTwoHashes(const HoldingClasses& classes);
   void DropAmbiguous(std::span<const ContentKey> contents);
   void Drop(size_t position);
 

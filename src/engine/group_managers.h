@@ -44,8 +44,10 @@ class GroupManagers {
   int64_t CacheableTokens(const SingleTypeManager& manager, int64_t computed_tokens) const;
 
   std::vector<std::unique_ptr<SingleTypeManager>> managers_;
-  bool unitary_;             // there is only one group
-  int64_t cache_step_;       // cached lengths are multiples of this number; ignored if unitary_
+  bool unitary_;  // there is only one group
+  // Cached lengths are multiples of this number. EAGLE groups may cache one block more. Ignored if
+  // unitary_.
+  int64_t cache_step_;
   int64_t prefilled_again_;  // trailing tokens that multi-module MTP may prefill again
 };
 

@@ -23,13 +23,15 @@ constexpr char kApplyMethod[] =
     "The workers have full caches. In each turn, one worker stores the blocks of a prompt, in\n"
     "steps of 8,192 tokens. In each step, the worker evicts as many blocks as it stores, from\n"
     "the end of its oldest prompt. The ratio divides the time of PrefixIndex::Apply by\n"
-    "the time of a hash map for the same inserts and erases (the floor). The map is an\n"
+    "the time of a hash map for the same inserts and erases. The map is an\n"
     "absl::flat_hash_map<uint64,uint64> with one entry per (worker, group, block). The index\n"
     "and two hash maps execute a slice of 16 turns one after another. The batches of a turn\n"
     "are made before their calls, outside the measured time. Figures are medians\n"
     "of the slices. The suffixes of the figures: .each: one remove event per block, as in\n"
     "vLLM. .merged: one remove event per step and group. .p10, .p90: quantiles of the ratio.\n"
-    ".index, .floor: times per block operation. .to_prefetched: the ratio to the map if it\n"
+    ".index, .floor: times of the index and of the map per block operation. .fill: the time\n"
+    "per block operation to fill the index. .residencies: the entries of the index.\n"
+    ".holdersN: N workers hold each block. .to_prefetched: the ratio to the map if it\n"
     "prefetches its cache lines. .to_masks: the ratio to a map with one entry per block and\n"
     "group, which has one bit per worker.";
 

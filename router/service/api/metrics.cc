@@ -392,11 +392,11 @@ std::string RenderMetrics(const ServiceMetrics& metrics) {
   families.push_back(RequestFamily(metrics.http.requests));
   families.push_back(HitFamily(metrics.routing));
   if (metrics.latency != nullptr) {
-    families.push_back(
-        LatencyFamily("kvcast_query_duration_seconds",
-                      "Seconds that the index took per query, without the time to read the request "
-                      "and to write the reply, since the router started.",
-                      *metrics.latency));
+    families.push_back(LatencyFamily(
+        "kvcast_query_duration_seconds",
+        "Seconds per query, with the queries of routing decisions, without the time to "
+        "read the request and to write the reply, since the router started.",
+        *metrics.latency));
   }
   if (metrics.decision_latency != nullptr) {
     families.push_back(

@@ -85,8 +85,9 @@ const OffloadPlan& OffloadScheduler::BuildStep(const OffloadStep& step) {
   Impl& impl = *impl_;
   impl.plan.stores.clear();
   // At this point, `flush` has only jobs that a Reset dropped. These jobs still use slots that the
-  // manager counts as free. A store of a finished request could be in the same flush, and could get
-  // one of these slots. All other stores begin after the flush.
+  // manager counts as free. The last store of a finished request could get one of these slots, and
+  // could run at the same time as the dropped job. So finished requests are closed here, without
+  // that store. All other stores begin after the flush.
   if (!impl.config.compatible && !impl.flush.empty()) impl.CloseFinished();
   impl.UpdateTables(step);
   impl.FlushPreempted(step);

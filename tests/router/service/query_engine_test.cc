@@ -48,7 +48,8 @@ Query ByFourHashes() {
 }
 
 struct QueryEngineTest : ::testing::Test {
-  // Adds a worker that holds the first `blocks` blocks of PromptOf, hashed in the given scheme.
+  // Adds a worker that holds the first `blocks` blocks of the prompt that FirstTokens returns,
+  // hashed in the given scheme.
   void AddWorker(const std::string& name, HashAlgorithm algorithm, const std::string& seed,
                  int64_t hash_block_size, EventHashForm form, int64_t blocks,
                  const HashInputs& inputs = {}) {
