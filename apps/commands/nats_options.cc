@@ -76,7 +76,7 @@ void NatsRelay::Writer::Note(const event_log::WriterStatus& status) const {
 Result<std::unique_ptr<NatsLogs>> NatsLogs::Create(const NatsFlags& flags, Logger& log) {
   auto connection = nats::NatsConnection::Create(flags.connection);
   if (!connection.ok()) return connection.status();
-  auto folder = TemporaryFolder::Create("kvcast-nats");
+  auto folder = TemporaryFolder::Create("kvcast-nats-");
   if (!folder.ok()) return folder.status();
   return std::unique_ptr<NatsLogs>(
       new NatsLogs(std::move(connection).value(), std::move(folder).value(), log));

@@ -29,7 +29,7 @@ void Print(const Row& row) {
   const HostileResult& result = row.result;
   const bool attacked = row.name != "none";
   std::printf(
-      "%-11s %8.2f %8.2f %9.2f %5.1f %7.2f %9.2f %6llu %9.0f %10llu %10llu %9.1f  %-12s %7.0f  "
+      "%-18s %8.2f %8.2f %9.2f %5.1f %7.2f %9.2f %6llu %9.0f %10llu %10llu %9.1f  %-12s %7.0f  "
       "%s\n",
       std::string(row.name).c_str(), result.visible.p50 * 1e3, result.visible.p99 * 1e3,
       result.visible.max * 1e3, result.slow_share * 100, result.visible_full_speed.p99 * 1e3,
@@ -77,14 +77,14 @@ int RunHostileBenchCommand(const HostileBenchOptions& options) {
                              .batches_per_s = static_cast<int>(options.rate),
                              .seconds = static_cast<int>(options.seconds)};
   for (const Attack& attack : Attacks()) {
-    std::printf("# %-11s %s\n", std::string(attack.name).c_str(),
+    std::printf("# %-18s %s\n", std::string(attack.name).c_str(),
                 std::string(attack.summary).c_str());
   }
   std::printf(
       "# %d good sources, %d batches/s each, %d s an attack; times in ms\n# slow%%: share of the "
       "time in which the machine was slow; p99* and max*: without it\n",
       good.sources, good.batches_per_s, good.seconds);
-  std::printf("%-11s %8s %8s %9s %5s %7s %9s %6s %9s %10s %10s %9s  %-12s %7s\n", "attack", "p50",
+  std::printf("%-18s %8s %8s %9s %5s %7s %9s %6s %9s %10s %10s %9s  %-12s %7s\n", "attack", "p50",
               "p99", "max", "slow%", "p99*", "max*", "lost", "rate", "sent", "applied", "MiB",
               "attacker", "RSS MiB");
   json rows = json::array();

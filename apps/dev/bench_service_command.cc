@@ -16,7 +16,7 @@ constexpr double kAttackedP99 = 20e-3;
 constexpr double kAttackedHealthMax = 50e-3;
 
 void Print(const ServicePhase& phase) {
-  std::printf("%-12s offered %.0f/s, answered %.0f/s, %llu of %llu, failed %llu\n",
+  std::printf("%-18s offered %.0f/s, answered %.0f/s, %llu of %llu, failed %llu\n",
               phase.name.c_str(), static_cast<double>(phase.http.offered) / phase.http.seconds,
               static_cast<double>(phase.http.answered) / phase.http.seconds,
               static_cast<unsigned long long>(phase.http.answered),
@@ -98,7 +98,7 @@ int RunServiceBenchCommand(const ServiceBenchOptions& options) {
     }
   }
   for (const HttpAttack* attack : config.attacks) {
-    std::printf("# %-12s %s\n", std::string(attack->name).c_str(),
+    std::printf("# %-18s %s\n", std::string(attack->name).c_str(),
                 std::string(attack->summary).c_str());
   }
   const auto result = RunServiceBench(config);

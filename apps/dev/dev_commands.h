@@ -87,7 +87,7 @@ struct ServiceBenchOptions {
   int64_t connections = 64;
   int64_t seconds = 10;
   bool tokens = false;               // query by token ids, not by block hashes
-  int64_t observers = 0;             // clients of each streaming endpoint that never read; 0: none
+  int64_t observers = 0;             // of each kind; see ServiceBenchConfig
   std::vector<std::string> attacks;  // "all": each attack
   bool json = false;
 };

@@ -71,7 +71,7 @@ def _check_endpoints(publisher_class) -> None:
 
 
 def _sample(kind, filled: bool):
-    """Return an event with a value in each field. filled False: with a value in each required field."""
+    """Return an event. filled: True: each field has a value; False: only each required field has a value."""
     import msgspec
 
     values = {}

@@ -8,7 +8,7 @@ those of vLLM's encoder, byte for byte.
 Variables (docs/vllm-plugin.md):
     KVCAST_VLLM_PUBLISHER       1: take over the publisher "zmq". 0 or unset: do nothing.
     KVCAST_VLLM_CURVE_KEY       path of the secret key of the publisher (CURVE).
-    KVCAST_VLLM_CURVE_CLIENTS   path of the list of clients. Both or none are set.
+    KVCAST_VLLM_CURVE_CLIENTS   path of the list of clients. Set both CURVE variables or none.
     KVCAST_VLLM_HASHES_ONLY     1: the batches carry hashes, but no token ids and no other content
                                 of prompts.
 

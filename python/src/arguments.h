@@ -56,8 +56,10 @@ class TokenArgument {
 
 // Block hashes: unsigned 64-bit integers in `integers`, or hashes of any form in `hashes`. At
 // least one of these lists is empty. Elements: integers from -2^63 to 2^64 - 1, or bytes of at most
-// 256 bytes. A buffer of uint8 with 2 dimensions has one hash of bytes per row. Errors: as for
-// TokenArgument.
+// 256 bytes. A buffer of uint8 with 2 dimensions has one hash of bytes per row. Errors of the
+// constructor: TypeError for a wrong type of object or element, and for longer rows of uint8;
+// InvalidArgumentError for another number of dimensions, for an integer out of range, and for
+// longer bytes. `name` begins the messages.
 class HashArgument {
  public:
   HashArgument(pybind11::handle object, const std::string& name);

@@ -34,8 +34,8 @@ std::unique_ptr<offload::EvictionPolicy> PolicyFor(const std::string& name, Engi
   return std::make_unique<offload::RankedLruPolicy>(table, rules >= EngineRules::kV033);
 }
 
-// A chunk takes one slot of the table. The GIL makes each call atomic: no call runs Python code
-// between two changes.
+// Each chunk counts as one slot, so `capacity` is a number of chunks. The GIL makes each call
+// atomic: no call runs Python code between two changes.
 class Order {
  public:
   Order(int64_t capacity, const std::string& policy, const std::string& rules)

@@ -166,7 +166,7 @@ Raises InvalidArgumentError for a wrong member, and StateError if the name or th
 use.)";
 
 constexpr char kApplyDoc[] =
-    R"(Apply one batch of a source. An unknown source is added with its defaults.
+    R"(Apply one batch of a source. An unknown source is added with default members.
 
 payload: bytes or another contiguous buffer: one payload as the engine publishes it.
 seq: its sequence number; the engine counts from 0. Without numbers no answer is exact, because a
@@ -176,12 +176,14 @@ Returns an ApplyResult. A number that was applied with the same payload is ignor
 the next one means lost batches: the blocks of the source are dropped first, as the router does.
 Raises MalformedError if the payload is not a batch, and LimitError if the source has too many
 blocks; in both cases, the blocks of the source are dropped. Raises StateError if seq was applied
-with other content; the state is then suspect until reset is called.)";
+with other content, or too long ago to compare the content (more than 1,024 batches); the state is
+then suspect until reset is called.)";
 
 constexpr char kResetDoc[] =
     R"(Drop the blocks of a source.
 
 reason: "restart" (the engine restarted; the next number is 0), "lost_batches" or "doubt".
+After a LimitError the source stays quarantined until a reset with "restart".
 Raises NotFoundError for an unknown source, and InvalidArgumentError for another reason.)";
 
 constexpr char kFindDoc[] =
@@ -223,6 +225,11 @@ PyObject* FindMatchesFast(PyObject* self, PyObject* const* arguments, Py_ssize_t
     }
     if (count == 0 && IsOnlyKeyword(names, "token_ids") && !prompt.is_none()) {
       return py::cast(indexer.Find(QueryArguments::OfTokens(prompt))).release().ptr();
+    }
+  } catch (py::error_already_set& error) {
+    if (!error.matches(PyExc_Exception)) {  // for example KeyboardInterrupt
+      error.restore();
+      return nullptr;
     }
   } catch (...) {
     PyErr_Clear();

@@ -124,12 +124,13 @@ Result<LocalApplied> LocalIndexer::Apply(std::string_view name, std::span<const 
   const auto step = sequence.Begin(seq, FingerprintOf(payload));
   if (step == SequenceState::Step::kConflict) {
     ShowStatus(source);
-    return Status(StatusCode::kFailedPrecondition, "seq: " + std::to_string(*seq) +
-                                                       " was applied with other content; if the " +
-                                                       "publisher has restarted, call reset first");
+    return Status(StatusCode::kFailedPrecondition,
+                  "seq: " + std::to_string(*seq) +
+                      " was applied with other content, or too long ago to compare; if the "
+                      "publisher has restarted, call reset first");
   }
-  // A query must not miss dropped blocks while the status still says that the blocks are proven. So
-  // the new status is published before the blocks are dropped.
+  // A query must not read the index after the drop together with a status from before the drop: its
+  // answer would be exact without the dropped blocks. So the new status is shown before the drop.
   ShowStatus(source);
   LocalApplied applied{.seq = sequence.seq(), .lost = sequence.status().lost - lost_before};
   BatchResult result = BatchResult::kApplied;

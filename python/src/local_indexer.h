@@ -66,8 +66,9 @@ class LocalIndexer {
   Status Add(const router::WorkerRegistration& registration);
   Status Remove(std::string_view name);
   // Applies one batch. Errors: kMalformed if the payload is not a batch; kLimit if the source has
-  // too many blocks; kFailedPrecondition if `seq` was used for another batch; kInvalidArgument if
-  // `seq` is 2^64 - 1. With kMalformed and kLimit, the blocks of the source are dropped.
+  // too many blocks; kFailedPrecondition if `seq` is an earlier number, and the batch is not known
+  // to be a duplicate (SequenceState::Step::kConflict); kInvalidArgument if `seq` is 2^64 - 1. With
+  // kMalformed and kLimit, the blocks of the source are dropped.
   Result<LocalApplied> Apply(std::string_view name, std::span<const uint8_t> payload,
                              std::optional<uint64_t> seq);
   Status Reset(std::string_view name, ResetReason reason);

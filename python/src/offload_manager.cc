@@ -44,7 +44,8 @@ const char* NameOf(OffloadEvent::Kind kind) {
   return "cleared";
 }
 
-// The request of a store or load, and for each key the end of the prefix.
+// The request of a store or load. `ends`: by key, the tokens of the prefix that ends with the
+// chunk.
 struct Use {
   Use(uint64_t request, const py::object& object)
       : ends(object.is_none() ? std::vector<TokenId>() : TokenArgument(object, "ends").Copy()),

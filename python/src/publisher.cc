@@ -43,7 +43,8 @@ PublisherConfig ConfigOf(const std::string& endpoint, const std::string& replay_
   return config;
 }
 
-// Paths of the secret key and of the list of clients. Both or none are set.
+// `key`, `clients`: the paths of the secret key and of the list of clients. InvalidArgumentError:
+// only one of them is set.
 void ReadCurve(const std::string& key, const std::string& clients, PublisherConfig& config) {
   if (key.empty() != clients.empty()) ThrowInvalid("curve_key and curve_clients: set both or none");
   if (key.empty()) return;

@@ -82,6 +82,8 @@ void SequenceState::Reset(ResetReason reason) {
   ++status_.resets;
   suspect_ = false;
   missing_ = true;
+  status_.reason = reason == ResetReason::kLostBatches ? SourceReason::kLostBatches
+                                                       : SourceReason::kContradicted;
   if (reason == ResetReason::kRestart) {
     status_.next_seq = next_ = 0;
     status_.reason = SourceReason::kJoining;

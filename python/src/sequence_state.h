@@ -21,10 +21,11 @@ class SequenceState {
     kApply,      // the batch is the next one
     kReset,      // batches are lost: the caller must drop the blocks, then apply the batch
     kDuplicate,  // the batch was applied already
-    kConflict,   // a known number with other content: the publisher may have restarted
+    // An earlier number whose fingerprint differs or is not kept: the publisher may have restarted.
+    kConflict,
   };
   // Decides about a batch before it is applied. `seq` nullopt: the caller gives no numbers; the
-  // state is then never proven.
+  // state is then never synced.
   Step Begin(std::optional<uint64_t> seq, uint64_t fingerprint);
   // The number of the batch of the last Begin.
   uint64_t seq() const { return seq_; }

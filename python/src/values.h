@@ -36,8 +36,8 @@ pybind11::object ToPython(const ExtraKey& key);
 // Returns the extra keys of a block. Python's None becomes nullopt.
 std::optional<ExtraKeys> ExtraKeysOf(pybind11::handle object, const std::string& argument);
 
-// The counters that every source has: state, reason, next_seq, batches, gaps, lost, duplicates and
-// resets.
+// The part of a status that every source has: state, reason, next_seq, batches, gaps, lost,
+// duplicates and resets.
 pybind11::dict ToPython(const SourceStatus& status);
 
 // The text of a str. Errors: TypeError; UnicodeEncodeError for a lone surrogate.

@@ -158,6 +158,7 @@ def test_too_many_blocks_quarantine_a_source(prompt):
 def test_reset_and_remove_drop_blocks(indexer, prompt):
     indexer.reset("e0", "lost_batches")
     assert indexer.find_matches(token_ids=prompt).tokens == {KEY: 0} and indexer.status("e0")["state"] == "cleared"
+    assert indexer.status("e0")["reason"] == "lost_batches"
     indexer.reclaim()
     indexer.remove_source("e0")
     assert len(indexer.find_matches(token_ids=prompt)) == 0 and indexer.sources == []

@@ -1,5 +1,5 @@
-"""Memory and references stay constant over many calls. KVCAST_LEAK_CALLS: calls of each case (default 20000; the figure
-of a release is taken with 1000000)."""
+"""Memory and references stay constant over many calls. KVCAST_LEAK_CALLS: calls of each case (default 20000; 0: the
+cases are skipped)."""
 import gc
 import itertools
 import os

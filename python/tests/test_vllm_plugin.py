@@ -1,4 +1,5 @@
-"""The plug-in for vLLM, with a stand-in for vLLM (folder vllm_stand_in). tests/live/plugin.py uses a real vLLM."""
+"""The plug-in for vLLM, with a stand-in for vLLM (folder vllm_stand_in). tests/live with --plugin uses a real
+vLLM."""
 import importlib
 import importlib.metadata
 import logging

@@ -19,8 +19,9 @@ constexpr uint64_t kAfterTrim = 715;
 // Maximum fill after Reserve, if each shard gets the same number of entries. The real numbers
 // differ by a few percent.
 constexpr uint64_t kReserved = 690;
-// A shard grows to at least 3 / 2 of its size. A shard of 3, 5 or 7 buckets grows by less. While a
-// table grows, each entry is therefore written at most three times on average.
+// The size to which a shard grows, rounded down. A shard grows by at least a half, except a shard
+// of 3, 5 or 7 buckets, which grows by less. While a table grows, each entry is therefore written
+// at most three times on average.
 constexpr uint32_t GrownSize(size_t size_number) { return kShardSizes[size_number] / 2 * 3; }
 
 // The number of the smallest size of at least `buckets` buckets.

@@ -56,7 +56,8 @@ struct WorkerState {
   std::unique_ptr<WorkerView> view;
   WorkerConfig config;
   GroupRegistry registry;
-  uint64_t catalogue_changes = 0;  // registry.changes() when view->rules was made
+  // registry.changes() when view->rules was made. ~0: the next Commit makes the rules again.
+  uint64_t catalogue_changes = 0;
   IndexCounters counters;
   std::array<uint64_t, kTiers> residencies{};
   router::HitReportState hit_reports;
@@ -227,8 +228,8 @@ class PrefixIndex::Impl {
   // True: the runs were restored.
   bool RestoreRuns(WorkerId id, uint32_t number, std::span<const router::RunImage> runs);
   void ForEachResidency(WorkerId id, const VisitResidency& visit) const;
-  // Reads the blocks of the workers. Then calls `answer(query)`. If no worker is registered, it
-  // does not call `answer`.
+  // Reads the blocks of the workers `ids` (empty: of all workers). Then calls `answer(query)`. If
+  // none of these workers is registered, does not call `answer`.
   template <typename Answer>
   void Query(const PromptBlocks& prompt, const router::QueryShape& shape,
              router::MatchQuery::Detail detail, std::span<const WorkerId> ids,

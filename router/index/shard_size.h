@@ -1,4 +1,4 @@
-// ShardSize: the possible sizes of a shard of the locator table, and the pieces of a shard.
+// Shard sizes: the possible sizes of a shard of the locator table, and the pieces of a shard.
 //
 // A shard consists of pieces. A piece is an array of kPieceBuckets buckets. Pieces of all shards
 // have one size, so any shard can use the freed pieces of another shard. Only a shard that is

@@ -125,7 +125,8 @@ std::string WhyUnprovenForm(const SchemeVerdict& verdict, const HashInputs& inpu
   using router::SetOf;
   if (!verdict.scheme || verdict.scheme->none_hash.empty()) return "the hash scheme is not known";
   router::KeyKindSet kinds = KindsOfInputs(inputs, verdict.lookahead);
-  // An adapter and embeddings give every block a key, so no block is of kind kPlain or kLookahead.
+  // An adapter and embeddings give every block of the prompt a key. So the proof of this kind of
+  // key is enough, and kPlain and kLookahead need no proof of their own.
   const router::KeyKindSet everywhere = SetOf(KeyKind::kLora) | SetOf(KeyKind::kEmbeddings);
   if ((kinds & everywhere).any()) kinds &= router::KeyedKinds();
   std::string why;

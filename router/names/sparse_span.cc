@@ -28,7 +28,7 @@ class Choices {
 
   // Considers the choice that follows from one mask. The engine caches the blocks of the span that
   // are set in `mask` (nullptr: all), except the first blocks that left the window before they were
-  // cached. The k hashes are therefore the last k blocks of the mask.
+  // cached. So the k hashes of the store name the last k blocks of the mask.
   void Consider(const Bitmap* mask) {
     size_t left = choice_.size();
     for (int64_t block = blocks_ - 1; block >= 0 && left > 0; --block) {

@@ -30,7 +30,8 @@ class GroupRegistry {
     kBad,           // not indexed: out of range, or contradicts the known facts of the group
   };
   // Decides about a store. If no groups are registered, also learns the group from a GPU store.
-  // Other tiers announce chunks and placeholders, whose size is not the block size of the group.
+  // Stores of other tiers show no block size of the group: they announce chunks, or placeholders
+  // (without tokens, with block size 0).
   Verdict Store(const BlockStored& event, Tier tier);
   Verdict Remove(const BlockRemoved& event) const;
 

@@ -10,8 +10,9 @@ namespace {
 
 uint32_t Bit(UnknownProperty property) { return static_cast<uint32_t>(property); }
 
-// vLLM drops a block only in the groups that contain a layer of the draft head (vllm/v1/core/
-// kv_cache_coordinator.py, v0.33). Groups with equal specs are looked up as one group.
+// vLLM drops a block only in the groups that contain a layer of the draft head
+// (vllm/v1/core/kv_cache_coordinator.py, v0.33). Groups with equal specs are looked up as one
+// group.
 bool DifferAndDrop(std::span<const GroupSpec> groups) {
   const auto drops = [](const GroupSpec& group) { return TakesPart(group) && group.eagle; };
   const auto first = std::ranges::find_if(groups, drops);
@@ -50,7 +51,7 @@ uint32_t UnknownProperties(const WorkerRules& rules, const WorkerConfig& config,
 
 // True: vLLM's own pool in host memory (OffloadRule::kMirroredPool) may end a load elsewhere than
 // the pool of this library. vLLM's pool also finds parts of blocks. It counts chunks from the end
-// of the GPU hit. Before July 2026, its lookup dropped no block for a draft head (vLLM #49071).
+// of the GPU hit. Before v0.32 (vLLM #49071), its lookup drops no block for a draft head.
 bool EndsElsewhereInVllm(const WorkerRules& rules) {
   if (rules.offload_rule != OffloadRule::kMirroredPool) return false;
   if (rules.alignment < rules.block_alignment) return true;

@@ -26,8 +26,8 @@ struct alignas(64) WorkerRules {
   WorkerRules(const WorkerConfig& config, const GroupRegistry& registry, const Shown& shown);
   bool operator==(const WorkerRules&) const = default;
 
-  uint32_t unknown =
-      0;  // mask of UnknownProperty: unknown properties that can change hits on the GPU
+  // Mask of UnknownProperty: unknown properties that can change hits on the GPU.
+  uint32_t unknown = 0;
   // True if the reusable prefix is the run of leading blocks that all groups hold, rounded down to
   // `alignment`. The prefix of each group is then the same run. The conditions: hash_block_size and
   // `alignment` are known, and replay_tokens is 0. All groups are equal. Their kind is a full kind,

@@ -170,8 +170,8 @@ size_t PromptSample::Victim(uint64_t held) {
     return static_cast<size_t>(longest - prompts_.begin());
   }
   // A prefix that several requests share is stored once. If its prompt is removed, the later blocks
-  // of these requests cannot be assigned to a prompt. So a prompt stays if
-  // another request used it since this loop last examined it.
+  // of these requests cannot be assigned to a prompt. So a prompt stays if another request used it
+  // since this loop last examined it.
   for (auto left = last - prompts_.begin(); left > 0; --left) {
     if (!prompts_.front().TakeAskedForLately()) break;
     std::rotate(prompts_.begin(), prompts_.begin() + 1, last);

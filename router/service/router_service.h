@@ -6,7 +6,8 @@
 // 409: a name that is taken, or events pushed to a worker whose endpoint is not "push". 413: a body
 // over the limit. 431: a request line or headers over the limit. 500: an internal error. 503: no
 // worker can be chosen, there are too many sources (source_limits), an endpoint cannot be bound,
-// memory is short, another dump runs, or the state is being sent to another router.
+// the held requests have too many bytes (HttpOptions::max_held_bytes), another dump runs, or the
+// state is being sent to another router.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -54,7 +54,8 @@ void ReclaimDomain::Collect() {
   std::for_each(retired_.begin(), kept,
                 [](const Retired& retired) { retired.free(retired.context, retired.object); });
   retired_.erase(retired_.begin(), kept);
-  // If a reader stays pinned, a search after every retired object would cost quadratic time.
+  // The next search comes when the list has doubled. If a reader stays pinned, a search after every
+  // retired object would cost quadratic time.
   collect_at_ = std::max<size_t>(64, 2 * retired_.size());
 }
 

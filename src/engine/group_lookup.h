@@ -19,7 +19,8 @@ namespace kvcast::engine {
 
 class GroupLookup {
  public:
-  // `alignment`: grid of hit lengths in tokens. The pool must outlive the lookup.
+  // `alignment`: hit lengths are multiples of this number of tokens; see HitAlignment. The pool
+  // must outlive the lookup.
   GroupLookup(const internal::SpecGroup& group, const BlockPool& pool, int64_t alignment);
 
   // Starts the lookup of another request. The first `tokens_before` tokens are already present.

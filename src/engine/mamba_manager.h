@@ -48,8 +48,8 @@ class MambaManager final : public SingleTypeManager {
   SlotDemand WithSpeculativeBlocks(SlotDemand demand) const;
   int64_t RequiredBlocks(const SlotDemand& demand) const;
   bool WasCachedThisStep(BlockId block) const;
-  // The longest prefix of at most `tokens` tokens, on a grid of `hash_block_size` tokens, whose
-  // state may be kept.
+  // The longest prefix of at most `tokens` tokens whose state may be kept. Its length is a multiple
+  // of `hash_block_size`.
   int64_t CheckpointBefore(int64_t tokens, int64_t hash_block_size) const;
   std::optional<Checkpoint> CheckpointOf(RequestSlot slot, const SlotDemand& demand) const;
   void CacheCheckpoint(RequestSlot slot, const CacheRequest& request);

@@ -17,8 +17,8 @@ class PrefixLookup {
  public:
   // The pool must outlive the lookup. REQUIRES: a validated config.
   PrefixLookup(const CacheConfig& config, const BlockPool& pool);
-  // Uses `alignment` as the grid of hit lengths, in tokens. REQUIRES: `alignment` is a multiple of
-  // every block size, or the config's grid.
+  // As above, but hit lengths are multiples of `alignment` tokens in place of HitAlignment(config).
+  // REQUIRES: `alignment` is a multiple of every block size, or HitAlignment(config).
   PrefixLookup(const CacheConfig& config, const BlockPool& pool, int64_t alignment);
 
   // The hit of at most max_tokens after the first `tokens_before` tokens, which are already

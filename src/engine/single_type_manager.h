@@ -24,7 +24,7 @@ struct GroupContext {
   GroupSpec spec;
   GroupIdx group;
   int64_t alignment = 0;      // scheduler_block_size
-  int64_t hit_alignment = 0;  // grid of hit lengths, in tokens
+  int64_t hit_alignment = 0;  // see HitAlignment
   bool drops = false;         // at least one group drops a block for its draft head
   int64_t lookahead = 0;      // number of tokens after a block that the block's hash covers
   std::optional<int64_t> retention_interval;  // CacheConfig::retention_interval

@@ -253,7 +253,8 @@ uint64_t LogWriter::AddBatches(const RelayBatches& read, MessageGroup& group) {
   return next_;
 }
 
-// The relay may have become silent, or may have begun another epoch, while the log was written.
+// Reads the view again, because the relay may have become silent, or may have begun another epoch,
+// while the log was written.
 void LogWriter::Announce() {
   if (now_ms_ < announce_due_ms_) return;
   if (begun_ && !pending_) pending_ = history_.StatusOf(epoch_);

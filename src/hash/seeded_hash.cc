@@ -7,8 +7,8 @@
 
 namespace kvcast::router {
 
-// The seeds decide only the positions of entries, never the answer of a query, so they need not be
-// injected.
+// A seed decides the positions of entries in hash tables, or is a secret or an id. No answer of a
+// query depends on its value, so tests need not inject it.
 uint64_t NewSeed() {
   std::random_device device;
   return (uint64_t{device()} << 32) ^ device();

@@ -318,7 +318,8 @@ void HttpServer::Impl::Dispatch(const Shared& connection) {
       finished.pieces =
           std::make_shared<Pieces>(Pieces{std::move(reply.next_piece), &pool, chunks, stays});
     }
-    // Many large replies that are ready at the same time would delay all other clients.
+    // The thread of kObserver makes the next reply only after the socket thread has taken this
+    // reply. Many large replies that are ready at the same time would delay all other clients.
     const bool paced = route->lane == Lane::kObserver;
     finished.paced = paced;
     Finish(connection, std::move(finished));

@@ -156,9 +156,10 @@ using HttpRequestCounts = std::map<std::string, std::map<int, uint64_t>, std::le
 
 class HttpServer {
  public:
-  // The server accepts requests when Start returns. kUnavailable: the address is in use, or does
-  // not belong to this host. kInvalidArgument: options are out of range; the certificate and key
-  // cannot be used, or the certificate is not valid now; the token file cannot be used.
+  // The server accepts requests when Start returns. kUnavailable: the server cannot listen on the
+  // address, or no file descriptor is free. kInvalidArgument: options are out of range; the
+  // certificate and key cannot be used, or the certificate is not valid now; the token file cannot
+  // be used.
   static Result<std::unique_ptr<HttpServer>> Start(const HttpOptions& options,
                                                    std::vector<HttpRoute> routes);
   ~HttpServer();

@@ -7,7 +7,7 @@
 
 namespace kvcast {
 
-// Returns the text with small ASCII letters. Other bytes are kept.
+// Returns the text with its ASCII letters in lower case. Other bytes are kept.
 inline std::string LowerCase(std::string_view text) {
   std::string lower(text);
   for (char& c : lower) {

@@ -1,5 +1,5 @@
-// The implementation of HttpServer. Only the loop's thread uses the members, unless a comment
-// states otherwise.
+// The implementation of HttpServer. Only the socket thread (loop_) uses the members, unless a
+// comment states otherwise.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -126,7 +126,7 @@ class HttpServer::Impl {
     boost::asio::steady_timer timer;  // until the next sweep
     std::vector<uint64_t> ids;        // found by a sweep, but not handled yet
   };
-  // Replies of more than kSmallBytes that are being sent.
+  // Replies of more than kSmallBytes (exchange.cc) that are being sent.
   struct UnreadReplies {
     std::list<uint64_t> ids;  // of their connections; the oldest reply is first
     size_t bytes = 0;

@@ -10,8 +10,9 @@
 namespace kvcast {
 namespace {
 
+// Pause between two slices of the work for newcomers.
 constexpr auto kNewcomerPeriod = std::chrono::microseconds(500);
-// After this number of turns, newcomers are served.
+// After this number of turns, other work of the thread can run, for example the work for newcomers.
 constexpr int kMostTurns = 8;
 
 }  // namespace

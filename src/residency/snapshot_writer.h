@@ -1,10 +1,10 @@
 // SnapshotWriter: writes the batches that bring an empty index to the state of a mirror.
 //
-// The format is run-length coded. A chain of blocks with the same tier, group, size and number of
-// copies is one store, which is sent once per copy. If the group holds a parent on this tier, the
-// parent comes before its children. The stores carry no tokens. If buckets are left out, parents
-// are left out too. A store then names blocks with the same tier, group, size and number of copies,
-// and these blocks need not be a chain.
+// A chain of blocks with the same tier, group, size and number of copies is one store event, which
+// is sent once per copy. If the group holds a parent on this tier, the parent comes before its
+// children. The stores carry no tokens. If buckets are left out, parents are left out too. A store
+// then names blocks with the same tier, group, size and number of copies, and these blocks need not
+// be a chain.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -113,8 +113,9 @@ void Lookup::VisitAsVllm(size_t group, bool drops_last) {
   max_tokens_ = std::min(max_tokens_, chunk * (first + *count - (drop ? 1 : 0)));
 }
 
-// Returns kHit if all chunks are present. The chunks are queried from the last to the first. If a
-// chunk is missing, `missing` is its index.
+// Queries the chunks from the last to the first. kMiss: a chunk is missing, and `missing` is its
+// index. kPending: no chunk is missing, but a chunk cannot be loaded yet. kHit: all chunks can be
+// loaded.
 LookupResult Lookup::LookUpChunks(size_t group, const ChunkRange& chunks, int64_t& missing) {
   bool waits = false;
   for (int64_t chunk = chunks.end; chunk-- > chunks.begin;) {

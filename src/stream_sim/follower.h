@@ -43,8 +43,8 @@ class Follower final : public ReplicaSink {
 
   // Must be called after every call into the source.
   void Check(int64_t now_ms);
-  // Must be called after a time without faults (kDetectionMs). A synced source must
-  // have reached `next_seq` of `life`, or a later life.
+  // Must be called after a time without faults (kDetectionMs). A synced source must have reached
+  // `next_seq` of `life`, or a later life.
   void CheckDetected(int64_t now_ms, int life, uint64_t next_seq);
   // NoteHeard: the source gets a message from the publisher, or a connection to the publisher.
   // NoteConnected: the source gets a connection. NoteLive: the source gets a live message.

@@ -104,8 +104,8 @@ void Link::SendLive(const RingEntry& entry) {
     return;
   }
   RingEntry message = entry;
-  // A relay publishes even a batch that it cannot decode. Its source would stay synced with a state
-  // that lacks the batch.
+  // If a relay follows the publisher, no batch is truncated: a relay publishes even a batch that it
+  // cannot decode, and its source would stay synced with a state that lacks the batch.
   if (!relay_ && Occurs(FaultKind::kTruncateLive) && entry.payload->size() > 2) {
     const auto cut = static_cast<std::ptrdiff_t>(
         1 + random_.Roll(static_cast<int64_t>(entry.payload->size()) - 1));

@@ -136,9 +136,9 @@ bool ReadPairs(FieldReader& in, const EventFields& known, uint64_t pairs, EventT
   return seen.ContainsAll(known.required) || in.Fail(Reject::kMissingField);
 }
 
-// Elements 7 and 8 of a BlockStored array. vLLM puts the LoRA name and the extra keys there. SGLang
-// puts a metadata map and a list of component names there. Only the types of the values distinguish
-// the two producers.
+// Elements 7 and 8 of a BlockStored array; the tag is element 0. vLLM puts the LoRA name and the
+// extra keys there. SGLang puts a metadata map and a list of component names there. Only the types
+// of the values distinguish the two producers.
 bool ReadContestedElement(FieldReader& in, Field field, BlockStored& event) {
   Kind kind;
   if (!in.PeekKind(kind)) return false;

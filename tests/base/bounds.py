@@ -24,7 +24,7 @@ SHOWN = 5
 SKIPPED = 77
 # The annotations of src/base/mutex.h. ctags would read them as names of members and functions.
 ANNOTATIONS = ("KV_GUARDED_BY(x)=", "KV_REQUIRES(...)=", "KV_ACQUIRE(...)=", "KV_RELEASE(...)=", "KV_CAPABILITY(x)=",
-               "KV_SCOPED_CAPABILITY=")
+               "KV_SCOPED_CAPABILITY=", "KV_TRY_ACQUIRE(...)=")
 
 
 def sources(root):

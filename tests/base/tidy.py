@@ -11,8 +11,9 @@ import sys
 
 FOLDERS = ("include", "src", "router", "cuda", "apps", "tests", "examples", "python")
 LIBRARIES = ("include/", "src/base/", "src/event/", "src/wire/", "src/hash/", "src/spec/", "src/engine/",
-             "src/offload/", "src/transfer/", "src/residency/", "src/stream/", "router/index/", "router/names/", "router/rules/",
-             "router/replica/", "router/select/", "cuda/")
+             "src/event_log/", "src/http/", "src/nats/", "src/offload/", "src/transfer/", "src/residency/", "src/stream/",
+             "src/stream_sim/", "router/index/", "router/names/", "router/replica/", "router/rules/", "router/sample/",
+             "router/select/", "router/service/", "cuda/")
 PRODUCT = ("include/", "src/", "router/", "cuda/", "python/")
 MAX_LINES = 800
 MAX_COLUMNS = 100

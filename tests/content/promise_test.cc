@@ -33,7 +33,9 @@ Promises Compare(RunConfig config) {
   worker.offload_rule = RuleOf(config);
   EXPECT_TRUE(index.AddWorker(kWorker, worker).ok());
   Promises promises;
-  config.late_load_ms = 0;  // no late load: until its copy ends, no request loads its chunks
+  // Until the copy of a late load ends, no request loads the chunks of this load. No event reports
+  // this to the router, so the run has no late loads.
+  config.late_load_ms = 0;
   config.on_events = [&](std::vector<Event> events) {
     EventBatch batch;
     batch.events = std::move(events);

@@ -196,8 +196,8 @@ Ids CachedWindowBlocks(GroupSpec window, std::optional<int64_t> retention, int64
 }
 
 // Cached blocks of the SWA group. Full has block size 32. SWA block size 8, window 8, 64 tokens,
-// retention nil: {3,7}. SWA block size 16, window 32, 112 tokens: {0..5}. SWA block size 8, window
-// 8, 128 tokens, retention 64: {7,11,15}; retention 0: {11}. EAGLE, 127 tokens, retention 0:
+// retention unset: {3,7}. SWA block size 16, window 32, 112 tokens: {0..5}. SWA block size 8,
+// window 8, 128 tokens, retention 64: {7,11,15}; retention 0: {11}. EAGLE, 127 tokens, retention 0:
 // {11,12} up to 2026-08, and in later releases the blocks one unit of the grid before.
 TEST(MixedBlockSizes, WindowsCacheOnlyBlocksThatAHitOnTheGridCanUse) {
   EXPECT_EQ(CachedWindowBlocks(Window(8, 8), std::nullopt, 64), (Ids{3, 7}));
@@ -242,7 +242,7 @@ TEST(Retention0, ServesAReplayWithEagleToo) {
   }
 }
 
-// SWA only, block size 16, window 16, 256 tokens. Retention nil keeps all blocks, 64 keeps
+// SWA only, block size 16, window 16, 256 tokens. Retention unset keeps all blocks, 64 keeps
 // {3,7,11,14,15}, 0 keeps {14}. A replay hits 240 tokens.
 TEST(Retention, AWindowAloneKeepsItsCheckpointsAndTheReplayBoundary) {
   Ids all(16);
@@ -281,9 +281,9 @@ TEST(SharedPrefixBoundary, PinsThePrefixThatOneGroupHasAndAnotherLacks) {
   }
 }
 
-// Groups like DSV4's with block sizes 256/64/8/4 (hash_block_size 4), retention 1024, fills of 4096
-// tokens. A lookup of 1800 tokens hits 1024, with tables of [4,16,128,256] blocks, also after a
-// second fill.
+// Groups as in DeepSeek-V4, with block sizes 256/64/8/4 (hash_block_size 4), retention 1024, fills
+// of 4096 tokens. A lookup of 1800 tokens hits 1024, with tables of [4,16,128,256] blocks, also
+// after a second fill.
 TEST(MixedBlockSizes, FourSizesMeetAtTheirCheckpoints) {
   GroupSpec mla = Full(256);
   mla.kind = SpecKind::kMlaAttention;

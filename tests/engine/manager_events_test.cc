@@ -50,7 +50,7 @@ TEST(ManagerEvents, ReallocatedBlocksAreRemovedBeforeTheyAreStoredAgain) {
 }
 
 // Groups full / SWA (window 8) / Mamba / chunked have the kinds full_attention, sliding_window,
-// mamba, chunked_local_attention and the windows nil, 8, nil, nil.
+// mamba, chunked_local_attention. Only the event of the SWA group has a window.
 TEST(ManagerEvents, CarryKindAndWindowOfTheirGroup) {
   TestEngine engine(Config({Full(), Window(8), Mamba(MambaMode::kAlign), Chunked(32)}, 50));
   CacheRequest request = Request("0", Tokens(16));

@@ -77,7 +77,7 @@ TEST(PoolEvents, StoredIsSentEvenIfNoBlockWasCached) {
   EXPECT_EQ(stored.extra_keys, std::nullopt);
 }
 
-// With LoRA id 42 the event has lora_id 42. Without LoRA the field is absent.
+// With LoRA id 42 the event has lora_id 42, and the LoRA name is also an extra key.
 TEST(PoolEvents, LoraIdAndNameAreThoseOfTheRequest) {
   BlockPool pool(Pool(10, 4));
   CacheRequest request = HashedRequest(4, 4);

@@ -264,8 +264,8 @@ TEST(PrefixCaching, CommonPrefixIsThePrefixOfAllRunningRequests) {
   EXPECT_EQ(engine.cache().CommonPrefixBlocks(req0, kGroup0), 0);
 }
 
-// Zeroing is on. For 4 tokens the new block is reported once and not again. Reused blocks are not
-// reported.
+// Zeroing is on. Each new block of attention is reported once. Blocks of Mamba states and reused
+// blocks are not reported.
 TEST(PrefixCaching, NewBlocksAreReportedForZeroingOnce) {
   CacheConfig config = Config({Full(), Window(32), Mamba(MambaMode::kAlign)}, 40);
   config.zero_new_blocks = true;

@@ -389,7 +389,8 @@ TEST_F(LargeLogTest, AStateThatIsSmallAgainIsTakenFromTheNextSnapshot) {
   ExpectSynced("the snapshot is small enough");
 }
 
-// A new publisher would make the subscriber drop the blocks that it has learned.
+// To take a later snapshot, the bridge starts a new publisher, and the subscriber then drops its
+// blocks. So the bridge ignores a later snapshot that is also too large.
 TEST_F(LargeLogTest, ASnapshotThatIsTooLargeIsNotTaken) {
   FollowLargeState(20);
   const int resets = sink->resets();

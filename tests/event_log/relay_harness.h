@@ -25,7 +25,7 @@ inline PublisherConfig RelayPublisherConfig(bool repeats_are_refreshes = false) 
   return config;
 }
 
-constexpr uint64_t kFirstHash = uint64_t{1} << 62;  // each hash has 9 bytes
+constexpr uint64_t kFirstHash = uint64_t{1} << 62;  // each encoded hash has 9 bytes
 
 struct TestRelay {
   explicit TestRelay(const PublisherConfig& config = RelayPublisherConfig())

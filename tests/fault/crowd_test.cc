@@ -98,7 +98,6 @@ TEST_F(CrowdTest, AtMostFourRequestsAtOnceAndEverySourceHasATurn) {
     AnswerOldest();
   }
   EXPECT_TRUE(Eventually([&] { return SyncedSources() == kSources; }));
-  Figure("turns", "64 sources, requests at once", static_cast<double>(kAtOnce), 4, "");
   uint64_t waits = 0;
   for (uint32_t i = 0; i < kSources; ++i) waits += subscriber_->status(WorkerId(i)).replay_waits;
   EXPECT_GE(waits, kSources - kAtOnce);

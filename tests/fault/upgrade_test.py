@@ -62,8 +62,9 @@ COMPARISONS = ("digest_checks", "scheme_matched_stores")  # old releases lack th
 
 def await_equal(step, before):
     """Waits until each counter of COMPARISONS exceeds its value in `before`. The router compares its state with the
-    digests of the engine, and hashes of the engine with its own hashes of the tokens. The digests cover only hashes.
-    The router's hashes cover the other members of a store. Returns the counters of the router."""
+    digests of the engine, and the hashes of the engine with its own hashes of the tokens. The digests cover only the
+    hashes of blocks. The router's own hashes also show wrong tokens and extra keys. Returns the counters of the
+    router."""
     deadline = time.monotonic() + TIMEOUT_S
     source = {}
     while source.get("state") != "synced" or any(source[name] <= before.get(name, 0) for name in COMPARISONS

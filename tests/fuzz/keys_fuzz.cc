@@ -22,7 +22,7 @@ namespace {
 constexpr std::string_view kZ85 =
     "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
 
-// RFC 32: each 5 characters are a number below 2^32 in base 85.
+// Z85 (ZeroMQ RFC 32): each 5 characters are a number below 2^32 in base 85.
 bool IsZ85Key(std::string_view key) {
   if (key.size() != 40) return false;
   for (size_t i = 0; i < key.size(); i += 5) {

@@ -10,7 +10,7 @@ import struct
 
 import msgpack
 
-BATCHES_MAX = 40  # the captures use about this number of batches
+BATCHES_MAX = 40  # the captures have this number of batches
 
 
 def wire(source):
@@ -147,7 +147,8 @@ def mooncake(_):
     bad = {"event_type": "stored", "group_id": "x"}
     large = {**store, "seq_hashes": list(range(8)), "token_ids": None}
     repeated = [large, *[{**remove, "medium": "disk"}] * 18]
-    for events in (repeated, [clear, named, clear], [store], [store, on_disk, remove, remove], [store, changed], [named, clear, clear, named],
+    for events in (repeated, [clear, named, clear], [store], [store, on_disk, remove, remove], [store, changed],
+                   [named, clear, clear, named],
                    [other, bad, store], [{**store, "tenant_id": "t"}, {**remove, "seq_hashes": [1]}], []):
         payload = msgpack.packb([1790000000250, events, 0])
         yield part(payload)
@@ -181,7 +182,7 @@ def capture(source):
     batches = [payload for payload in wire(source) if len(payload) < 400]
     for k in range(0, BATCHES_MAX, 4):
         records = [struct.pack("<dIQI", 1.5e9 + i, 4, i, len(payload)) + b"kv-1" + payload
-                   for i, payload in enumerate(batches[k:k + 3])]
+                   for i, payload in enumerate(batches[k:k + 4])]
         yield b"kvcast-capture-1\n" + b"".join(records)
         yield gzip.compress(b"kvcast-capture-1\n" + b"".join(records), mtime=0)
     yield bytes.fromhex("28b52ffd0000010000")  # a zstd frame without content

@@ -9,9 +9,10 @@
 namespace kvcast {
 namespace {
 
-// Computed with Python:
-//   d = hashlib.sha256(b"kvcast challenge" + nonce.to_bytes(8, "big") + i.to_bytes(8,
-//   "big")).digest() [int.from_bytes(d[2 * j:2 * j + 2], "big") for j in range(16)]
+// Computed with Python, for the tokens 16 * i to 16 * i + 15:
+//   message = b"kvcast challenge" + nonce.to_bytes(8, "big") + i.to_bytes(8, "big")
+//   d = hashlib.sha256(message).digest()
+//   [int.from_bytes(d[2 * j:2 * j + 2], "big") for j in range(16)]
 TEST(ChainChallenge, TokensAreDigestsOfTheNonce) {
   const auto tokens = ChallengeTokens(0x0123456789abcdef, 18);
   const std::vector<TokenId> head(tokens.begin(), tokens.begin() + 4);

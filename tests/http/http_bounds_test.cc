@@ -474,7 +474,8 @@ TEST_F(HttpBoundsTest, AReplyHasATimeLimit) {
   while (server->counters().connections > 0) std::this_thread::yield();
 }
 
-// No client can get the replies of the requests that wait.
+// After the drain timeout, the server has closed all connections. No client could get the replies
+// of the requests that still wait.
 TEST_F(HttpBoundsTest, StopRunsNoHandlerAfterTheDrainTimeout) {
   HttpOptions options = PatientOptions();
   options.threads = 1;

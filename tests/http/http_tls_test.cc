@@ -223,7 +223,8 @@ TEST_F(HttpTlsTest, ALateRequestGetsItsAnswer) {
   EXPECT_EQ(reply.empty(), server->counters().timed_out == 0);
 }
 
-// The server ends TLS while a read of TLS waits. A connection that TLS kept would hold 76 KiB.
+// The server ends TLS while a read of TLS waits. If the server did not free the TLS state, each
+// connection would leave 76 KiB behind.
 TEST_F(HttpTlsTest, LateRequestsLeaveNoMemoryBehind) {
   options.request_timeout_ms = 300;
   Start();

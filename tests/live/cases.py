@@ -70,7 +70,8 @@ def _streams() -> list[Case]:
 
 
 def _plugin() -> list[Case]:
-    """The plug-in kvcast.vllm publishes. With ten batches in the replay buffer, only a snapshot warms a router."""
+    """The plug-in kvcast.vllm publishes. In plugin-router-restart, the replay buffer has only ten batches, so the new
+    router needs a snapshot."""
     return [
         _case("plugin", "llama", "--plugin", "--salts", requests=300, flight=200),
         _case("plugin-gemma3", "gemma3", "--plugin", "--reset-every", "50", requests=300, flight=200),

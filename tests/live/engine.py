@@ -181,7 +181,7 @@ class Engine:
             self._publisher.publish(KVEventBatch(ts=time.time(), events=events))
 
     def add(self, request) -> str:
-        """Returns the name of the request. The engine looks the request up in one of the next steps."""
+        """Adds a request, and returns its name. The engine looks the request up in one of the next steps."""
         from vllm import SamplingParams
 
         self._number += 1

@@ -126,7 +126,8 @@ TEST(Events, CanBeLeftUndescribed) {
   EXPECT_THAT(*stored.token_ids, IsEmpty());
 }
 
-// No event would end a description.
+// Only the event of a removal or a clear deletes the description of a chunk. So without events, the
+// scheduler must keep no description.
 TEST(Events, ThatAreTurnedOffNeedNoDescriptions) {
   for (const bool enabled : {true, false}) {
     OffloadSchedulerConfig config = Config({Full()});

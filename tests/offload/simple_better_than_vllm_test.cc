@@ -308,8 +308,8 @@ TEST_P(LazyQueue, BlocksThatTheGpuTakesNextAreKeptInHostMemory) {
   EXPECT_EQ(CopyUntilNothingIsLeft(), 2) << "no more than the target";
   CacheRequest next = Request("next", Tokens(32, 5000));
   tier_.Start(next);
-  // vLLM's scan stands at a's blocks, which have moved to the end of the queue. The scan does not
-  // see that the GPU takes b's blocks.
+  // vLLM's scan continues after a's blocks, which have moved to the end of the queue. So the scan
+  // does not visit b's blocks, which the GPU takes next.
   const TokenId taken = like_vllm() ? 1000 : 0;
   ASSERT_EQ(tier_.gpu().GetComputedBlocks(Probe(taken)).tokens, 0);
   EXPECT_EQ(tier_.Hit(Tokens(33, taken)), like_vllm() ? 0 : 32);

@@ -75,8 +75,8 @@ int64_t SearchWindow(const Search& s) {
   return end == 0 ? 0 : Floor((end - drop) * size, s.alignment);
 }
 
-// All blocks before the chunk of the limit count as present. Searches left to right to the first
-// missing block.
+// All blocks before the chunk that contains the limit count as present. Searches left to right to
+// the first missing block.
 int64_t SearchChunked(const Search& s) {
   const int64_t size = s.spec.block_size;
   int64_t hit = Floor(s.max_tokens, s.spec.chunk_size);

@@ -82,8 +82,7 @@ struct ReplaySnapshots : ::testing::Test {
     for (int i = 0; i < 100; ++i) Store(1000);
   }
   uint64_t snapshots() const { return scheduler.counters().snapshots; }
-  // Calls Serve until this number of requests is answered, with at least this time between two
-  // calls.
+  // Calls Serve until `ends` requests are answered, with at least `step_us` between two calls.
   void ServeUntil(size_t ends, int64_t step_us = 1) {
     for (int i = 0; i < 10000 && channel.Ends() < ends; ++i) {
       scheduler.Serve(now_us);
@@ -217,7 +216,8 @@ TEST_F(ReplaySnapshots, FewSnapshotsAreInMemoryAndSlowReadersMakeRoom) {
   EXPECT_EQ(scheduler.counters().dropped, 2u);
 }
 
-// Three clients always have two requests for snapshots of different buckets.
+// Each of three clients always has two open requests for snapshots. The three clients request
+// different buckets.
 TEST_F(ReplaySnapshots, ALaterRequestForASnapshotDoesNotOvertake) {
   std::array<size_t, 3> asked{};
   const auto serve = [&] {

@@ -185,7 +185,7 @@ class World final : private ReplicaSink, private SourceNetwork {
     live_up_ = ended_ = false;
   }
 
-  // Same rule as SourceLink: messages that arrived before the end of a connection are delivered.
+  // Same rule as SourcePump: messages that arrived before the end of a connection are delivered.
   // Later messages are dropped.
   void DeliverEvents() {
     while (!events_.empty()) {

@@ -1,6 +1,6 @@
 // A source that floods the subscriber delays the other sources by a bounded number of messages and
-// bytes, and by a bounded time. As in the loop of the subscriber, each source gets one turn after
-// the other.
+// bytes, and by a bounded time. As in the loop of the subscriber, the sources get their turns one
+// after the other.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -91,7 +91,7 @@ class TurnTest : public ::testing::Test {
     Round();
   }
   TimedSource& hostile() { return *sources[0]; }
-  // One turn for each source that is due.
+  // Calls Work once for each source.
   void Round() {
     for (const auto& source : sources) source->pump.Work(now_ms);
   }
@@ -204,8 +204,9 @@ std::vector<Bytes> ReplyOf(uint64_t number) {
   return {Bytes(), Bytes(seq.begin(), seq.end()), Bytes(8, 0)};
 }
 
-// Two sources share one turn for replays and one turn for status requests. The first source makes
-// its request before the second source.
+// Here a turn is the permit for one request (see SourcePump). Two sources share one permit for
+// replays and one permit for status requests. The first source makes its request before the second
+// source.
 class SharedTurnTest : public ::testing::Test {
  protected:
   explicit SharedTurnTest(bool extension)

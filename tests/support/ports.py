@@ -8,8 +8,8 @@ import socket
 
 
 def free_ports(count):
-    """Returns different TCP and UDP ports of 127.0.0.1 that no socket holds. The kernel does not give them to clients
-    of other tests: they are below the range of ephemeral ports."""
+    """Returns `count` different ports of 127.0.0.1 that no TCP or UDP socket holds. The kernel does not give these
+    ports to clients of other tests, because they are below the range of ephemeral ports."""
     first_ephemeral = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text("ascii").split()[0])
     ports = []
     with contextlib.ExitStack() as held:

@@ -20,7 +20,7 @@ inline int64_t Setting(const char* name, int64_t default_value) {
   int64_t value = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < 0) {
-    std::fprintf(stderr, "%s: must be an integer from 0 on, not \"%s\"\n", name, given);
+    std::fprintf(stderr, "%s: must be an integer of at least 0, not \"%s\"\n", name, given);
     std::abort();
   }
   return value;

@@ -10,7 +10,7 @@
 namespace kvcast {
 namespace {
 
-TEST(TransferAllocation, AfterJobsOfAllSizesNoJobAllocates) {
+TEST(TransferAllocation, AfterTheFirstJobsNoJobAllocates) {
   constexpr uint32_t kBlocks = 1000;
   constexpr size_t kBytes = 4096;
   std::vector<std::byte> gpu;

@@ -149,7 +149,7 @@ TEST(WireLimitsTest, SumsOverTheBatchRefuseTheBatch) {
   ExpectBatchRefused(Decode(Encode(tokens), limits));
 
   EventBatch keys;
-  keys.events = {FullStored(), FullStored()};  // three extra keys each
+  keys.events = {FullStored(), FullStored()};  // two entries and one key each
   limits = WireLimits();
   limits.max_batch_extra_keys = 6;
   EXPECT_TRUE(Decode(Encode(keys), limits).status.ok());

@@ -39,6 +39,7 @@ struct GrowthLimits {
 
 // The sizes to measure. The first size is 10^6, or an eighth of `most` if this is less. Each size
 // before the last is twice the previous size. The last size is `most`.
+// REQUIRES: most >= 8.
 std::vector<int64_t> GrowthSizes(int64_t most);
 
 class GrowthCurve {

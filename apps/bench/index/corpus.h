@@ -19,7 +19,9 @@ inline constexpr uint32_t kMaxCorpusWorkers = 1 << 20;
 inline constexpr uint64_t kCorpusWindow = 1'000'000'000;
 
 struct CorpusBlock {
-  uint64_t local = 0;  // XXH3-64 with seed 1337 of the token ids as 32-bit little-endian
+  // XXH3-64 with seed 1337 of the token ids as 32-bit little-endian. If MakeCorpus has made the
+  // corpus, a block of output tokens has a random number instead.
+  uint64_t local = 0;
   // Identifies the block and all blocks before it. An engine would announce this hash.
   uint64_t sequence = 0;
 

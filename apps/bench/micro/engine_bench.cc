@@ -2,9 +2,9 @@
 // blocks. Every block is cached, so each allocation evicts a block. Hash chains are computed
 // beforehand.
 //
-// The baseline runs in the same process. It does only the list and map operations that this
-// sequence needs: it pops the head, erases the old key, inserts the new key, and appends to the
-// tail. A key has 8 bytes, and a value has 4 bytes.
+// The baseline (BM_Floor) runs in the same process. It does only the list and map operations that
+// this sequence needs: it pops the head, erases the old key, inserts the new key, and appends to
+// the tail. A key has 8 bytes, and a value has 4 bytes.
 //
 // Counters per benchmark: per_block (time); heap_per_block (allocations), except for BM_Lookup.
 // SPDX-License-Identifier: Apache-2.0

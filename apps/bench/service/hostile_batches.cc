@@ -129,7 +129,8 @@ EventBatch Flood(uint64_t round) {
 // never-removed: new blocks, and no block is removed.
 EventBatch NeverRemoves(uint64_t round) { return {.events = {Store(round * 16'384 + 1, 16'384)}}; }
 
-// large-batches: the largest batches.
+// large-batches: the event has more token ids than WireLimits::max_tokens, so the decoder leaves it
+// out. The router only receives and skips the bytes of the event.
 EventBatch LargeBatches(uint64_t) { return {.events = {Store(1, 1, 4 << 20)}}; }
 
 EventBatch Small(uint64_t round) { return {.events = {Store(round + 1, 1)}}; }

@@ -1,5 +1,5 @@
-// The attacks of engines on a router. Each batch is legal on the wire, and costs the router as much
-// time or memory as possible.
+// The attacks of engines on a router. Each batch costs the router as much time or memory as
+// possible. The decoder accepts all events, except those of large-batches.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -55,7 +55,7 @@ inline constexpr uint64_t kStoresToReport = 16;
 
 // Checks a stream. The scheme must be found. If each adapter name has only one path, no store may
 // contradict the scheme. A kind of key may be proven only in the form of the engine, and only by
-// stores that have a key of this kind. Without the right seed, the verdict must be token mode.
+// stores that have a key of this kind. Without the right seed, the state must be kTokenMode.
 // Every wrong registration must be reported within kStoresToReport stores. The report must name the
 // right scheme if this scheme is among the candidates. Returns one line about the stream.
 using SchemeCheck = std::function<void(bool equal, const std::string& difference)>;

@@ -180,7 +180,7 @@ struct OffloadStats {
 // order.
 //
 // Every call costs O(1) per key and slot, plus the entries that an eviction skips. There are three
-// exceptions: LRU from v0.33 on costs O(log n) per key, a run of free slots costs O(log n), and
+// exceptions: LRU from v0.32 on costs O(log n) per key, a run of free slots costs O(log n), and
 // FinishRequest sorts the keys of the request. Apart from the growth of lists, no call allocates
 // per key.
 //

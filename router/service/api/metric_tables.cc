@@ -188,9 +188,8 @@ constexpr std::array kEventMetrics = {
         "was registered. The hash-scheme detector tests a sample of the testable store events.",
         kCounter, [](W w) { return w.scheme.matched; }},
     WorkerMetric{"kvcast_source_scheme_mismatched_stores_total",
-                 "Store events that the router tested for their hash scheme, with a mismatch: the "
-                 "hashes match no known scheme, or a scheme other than the registered or detected "
-                 "one, since the worker was registered.",
+                 "Tested store events whose block hashes match no known hash scheme, or another "
+                 "scheme than the registered or detected one, since the worker was registered.",
                  kCounter, [](W w) { return w.scheme.mismatched; }},
     WorkerMetric{"kvcast_source_scheme_inconclusive_stores_total",
                  "Tested store events that neither confirm nor contradict a hash scheme, since the "
@@ -419,7 +418,8 @@ constexpr std::array kServiceMetrics = {
         kCounter, [](M m) { return Number(m.relay.refused.broken); }},
     ServiceMetric{"kvcast_relay_flooding_peers_total",
                   "Connections to the relay that the router closed because the peer sent more than "
-                  "64 KiB of subscriptions, or more than 64 KiB of a message that did not end, "
+                  "64 KiB of subscriptions (64 bytes per second do not count), or more than 64 KiB "
+                  "of a message that did not end, "
                   "since the router started.",
                   kCounter, [](M m) { return Number(m.relay.flooding_peers); }},
     ServiceMetric{"kvcast_relay_access_list_failures_total",

@@ -2,7 +2,7 @@
 //
 //   POST   /v1/query       reusable tokens per worker; see query.h
 //   POST   /v1/route       the worker that should take the prompt, and why; see request_router.h
-//   POST   /v1/feedback    reports on routed requests and queues; see request_router.h
+//   POST   /v1/feedback    reports on routed requests and queues; see feedback.h
 //   POST   /v1/load_rates  reports on the loads of a worker from lower tiers; see load_rates.h
 //   GET    /v1/sources     the followed sources
 //   POST   /v1/sources     adds a source; see source_json.h

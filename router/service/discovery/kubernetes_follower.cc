@@ -131,8 +131,8 @@ void KubernetesFollower::Run() {
 bool KubernetesFollower::List() {
   bool expired = false;
   const Status status = ReadPages(expired);
-  // One list that expires before its last page is usual, because the API server keeps the version
-  // of a list only for some minutes.
+  // The first expired list in a row is not reported as a failure. A long list can expire before its
+  // last page, because the API server keeps the version of a list only for some minutes.
   if (expired && !std::exchange(list_expired_, true)) {
     ++failures_;
     return false;
@@ -245,7 +245,8 @@ bool KubernetesFollower::EndWatch(const Watching& watching, const HttpOutcome& o
     cut_ = false;
   }
   if (outcome.error.empty() && (watching.progress || steady)) return true;
-  // One watch that ends early is usual, for example when an API server is updated.
+  // The first watch in a row that ends early is not reported as a failure: a watch also ends early
+  // when an API server is updated.
   if (failures_ == 0) {
     ++failures_;
     return false;

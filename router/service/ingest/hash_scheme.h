@@ -9,7 +9,9 @@
 
 namespace kvcast::router {
 
-// Two workers with equal hash schemes and equal hash block sizes can share one hash chain.
+// The hash algorithm of an engine, its NONE_HASH, and the form of its hashes in events. Two engines
+// have equal hashes of a prompt if these values, the hash block size, the ChainForm and the path of
+// the LoRA adapter are equal; see QueryEngine::ChainKey.
 struct HashScheme {
   HashAlgorithm algorithm = HashAlgorithm::kSha256;
   std::vector<uint8_t> none_hash;

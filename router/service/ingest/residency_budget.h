@@ -9,8 +9,9 @@
 // take the sources that have more than an equal part and send nothing. When the last of these
 // sources grew, the sum was below the bound. Each other source has at most an equal part, so the
 // other sources have at most the bound together. Each added source makes the equal part smaller, so
-// the sum can then be larger: with n sources that are added one after the other, each grows to an
-// equal part and then sends nothing, it is the bound times 1 + 1/2 + ... + 1/n.
+// the sum can then be larger. Example: n sources are added one after the other, and each of them
+// grows to an equal part and then sends nothing. The sum is then the bound times
+// 1 + 1/2 + ... + 1/n.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -71,19 +71,18 @@ void SourceLog::LogChange(const FleetWorker& worker, const SourceStatus& stream)
   const LogEvent event =
       log_events::kSourceState.At(IsDegraded(state) ? LogLevel::kWarning : LogLevel::kInfo);
   // True: the stream is synced, but the source is suspect; see WorkerIngest::State.
-  const bool undecodable = state != stream.state;
-  log_->Write(
-      event, worker.config.worker.name,
-      {{"from", SourceStateName(from)},
-       {"to", SourceStateName(state)},
-       {"reason", SourceReasonName(undecodable ? SourceReason::kUndecodable : stream.reason)},
-       {"hint", SourceHint(stream)},
-       {"weight", undecodable ? 0.0 : stream.weight},
-       {"lag", stream.lag},
-       {"next_seq", stream.next_seq},
-       {"lost", stream.lost},
-       {"resets", stream.resets},
-       {"residencies", worker.source->index_counters().residencies}});
+  const bool inexact = state != stream.state;
+  log_->Write(event, worker.config.worker.name,
+              {{"from", SourceStateName(from)},
+               {"to", SourceStateName(state)},
+               {"reason", SourceReasonName(inexact ? SourceReason::kBadEvents : stream.reason)},
+               {"hint", SourceHint(stream)},
+               {"weight", inexact ? 0.0 : stream.weight},
+               {"lag", stream.lag},
+               {"next_seq", stream.next_seq},
+               {"lost", stream.lost},
+               {"resets", stream.resets},
+               {"residencies", worker.source->index_counters().residencies}});
 }
 
 void SourceLog::NoteDropped(const FleetWorker& worker, ResetReason reason, uint64_t residencies) {

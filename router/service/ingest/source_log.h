@@ -31,8 +31,8 @@ class SourceLog {
   // if only the reason differs.
   void NoteState(const FleetWorker& worker, const SourceStatus& stream);
   // Does the same for all workers of the fleet, and writes their failed handshakes. Must be called
-  // once per second, because no other call notes the states of feeds and of sources whose events
-  // were undecodable.
+  // once per second, because no other call notes the states of feeds, and the exceptions of
+  // WorkerIngest::State.
   void Sample(const Fleet& fleet);
   void NoteDropped(const FleetWorker& worker, ResetReason reason, uint64_t residencies);
   void NoteSnapshot(const FleetWorker& worker);

@@ -76,7 +76,7 @@ class TrtllmEvents {
   // True: the latest decoded text has an event of this rank, or an event that has a wrong format.
   bool has_events() const;
   // True: the engine may hold blocks whose events were not decoded. Three causes are possible: the
-  // event with id 0 was not decoded, later events were lost, bad or refused, or Forget was called.
+  // event with id 0 was not decoded; a later event was lost, bad or refused; Forget was called.
   // The value becomes false with the next event with id 0, which the engine sends after a restart.
   bool lacks_events() const;
   // Call if the reader of the events has dropped its blocks. The decoder then drops its blocks too,

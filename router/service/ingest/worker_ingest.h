@@ -40,9 +40,11 @@ namespace kvcast::router {
 struct SourceCounters {
   DecodeCounts decode;
   uint64_t undecodable_batches = 0;
-  uint64_t oversized = 0;  // resets because of max_residencies, or of FleetLimits::residencies
-  int64_t apply_ns = 0;    // time that the batches took to decode and apply
-  uint64_t restarts = 0;   // restarts of the engine: epochs that ended
+  // Resets because of max_residencies, of FleetLimits::residencies, or of too many copies (see
+  // Replica::HasTooManyCopies).
+  uint64_t oversized = 0;
+  int64_t apply_ns = 0;   // time that the batches took to decode and apply
+  uint64_t restarts = 0;  // restarts of the engine: epochs that ended
   // Resets because batches were lost or the state was in doubt. Format kTrtllm: also gaps in the
   // event ids.
   uint64_t losses = 0;

@@ -41,8 +41,8 @@ struct WorkerRegistration {
   // GPU blocks, no block is missing. 0: unknown.
   int64_t gpu_blocks = 0;
   // Maximum number of residencies: blocks of all groups on all tiers together. If a source has
-  // more, the router drops its blocks and quarantines it. 0: kDefaultMaxBlocks for each group that
-  // has had blocks, for at most 16 groups.
+  // more, the router drops its blocks, and quarantines the source if a subscriber follows it. 0:
+  // kDefaultMaxBlocks for each group that has had blocks, for at most 16 groups.
   int64_t max_residencies = 0;
   WorkerConfig worker;  // name (unique, not empty), groups, hash_block_size, alignment
   // The hash scheme of the engine, for queries by tokens. The router verifies the values, and

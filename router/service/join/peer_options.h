@@ -9,8 +9,8 @@
 namespace kvcast::router {
 
 struct PeerOptions {
-  // The admin listener of the other router: https://HOST[:PORT], or http:// with an address of
-  // loopback. Empty: there is no other router.
+  // The admin listener of the other router: https://HOST[:PORT], or http:// with a loopback
+  // address. Empty: there is no other router.
   std::string url;
   // A file with a token that has the role admin on the other router. Only the owner of the file may
   // have access to it. Empty: no token.

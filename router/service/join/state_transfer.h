@@ -1,4 +1,4 @@
-// StateTransfer: one request for the state of another router.
+// TransferState: sends one request for the state of another router, and reads the state.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -21,7 +21,7 @@ constexpr int kPubLingerMs = 50;  // not 0, because of libzmq issue 3442
 constexpr int kUnsentGauges = 16;
 constexpr int kStalledPeerMs = 10000;
 constexpr int64_t kMaxPeerFrameBytes = 4 << 10;  // a subscription has a few bytes
-// The messages of the peers are read for at most this part of a period at a time.
+// The messages of the peers are read for at most 1 / kReadsPerPeriod of a period at a time.
 constexpr int64_t kReadsPerPeriod = 4;
 
 }  // namespace

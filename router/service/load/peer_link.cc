@@ -10,7 +10,8 @@
 namespace kvcast::router {
 namespace {
 
-// A slow reader needs only the latest messages.
+// Maximum number of received messages that wait. Each message has the whole load of the peer, so a
+// long queue is useless.
 constexpr int kWaitingGauges = 16;
 constexpr int64_t kRetryMs = 1000;
 static_assert(PeerLink::kReopenMs > kMaxLoadPeriodMs);

@@ -23,7 +23,7 @@ namespace kvcast::router {
 struct ServiceCore;
 
 // Thread-safe. Each of the three lists has its own lock. A reader holds the lock only while it
-// copies the entries, so decisions and batches do not wait for a dashboard.
+// copies the entries, so decisions and batches wait for a dashboard only for this time.
 class Observations {
  public:
   static constexpr size_t kEventsMax = 4096;

@@ -6,7 +6,8 @@
 namespace kvcast::router {
 namespace {
 
-// True: the index holds everything that the stream announced up to a sequence number.
+// False: the subscriber has not joined the stream yet (kConnecting), or earlier data is missing
+// (kCleared).
 bool HasWholeState(SourceState state) {
   return state != SourceState::kConnecting && state != SourceState::kCleared;
 }

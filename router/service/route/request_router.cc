@@ -202,7 +202,7 @@ static Query WithoutPrompt(const Query& asked, const std::vector<QueryAnswer>& a
   return query;
 }
 
-// The first answer, if no answer names a prefix of the prompt.
+// Returns the first answer that names a prefix of the prompt. If there is none: the first answer.
 static const QueryAnswer& FirstWithNames(const std::vector<QueryAnswer>& answers) {
   const auto it = std::ranges::find_if(answers, [](const QueryAnswer& answer) {
     return answer.prefixes != nullptr && !answer.prefixes->empty();

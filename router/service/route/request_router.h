@@ -88,7 +88,7 @@ struct RouteCandidate {
   WorkerLoad load;
   Candidate parts;             // the parts of the cost
   double cost = 0;             // seconds
-  TokenLoadCosts token_costs;  // cost of one loaded token
+  TokenLoadCosts token_costs;  // cost of one loaded token, in computed tokens
   bool eligible = true;
   std::string reason;  // why the worker is not eligible
 };

@@ -47,9 +47,9 @@ class StateSaver {
   void Begin(int64_t period_ms);
   // Ends the thread, and saves once more.
   void SaveAndStop();
-  // Saves now. The folder has the old or the new state of each shard at any time. Thread-safe, one
-  // call at a time. Not ok: the message is one line about the first failed shard. Each failed shard
-  // keeps its old state.
+  // Saves now. The folder has the old or the new state of each shard at any time. Thread-safe: a
+  // call waits for the save in progress. Not ok: the message is one line about the first failed
+  // shard. Each failed shard keeps its old state.
   Status Save();
   SaveReport report() const;
 

@@ -33,7 +33,7 @@ struct ChunkEntry {
   ChunkList* list = nullptr;  // nullptr: in no list
   // Number of the latest PrepareStore call for this chunk. This call must not evict the chunk.
   uint64_t mark = 0;
-  // For LRU from v0.33 on: the chunk with the smallest rank is evicted first. Among equal ranks,
+  // For LRU from v0.32 on: the chunk with the smallest rank is evicted first. Among equal ranks,
   // the chunk at the end of the longest prefix is evicted first.
   uint64_t rank = 0;
   int64_t end = 0;  // tokens of the prefix that ends with the chunk

@@ -24,9 +24,9 @@ class OffloadManager::Impl {
   // entries to the table. It returns the number of slots that these chunks need.
   int64_t ChooseChunks(std::span<const OffloadKey> keys, OffloadRequestId request);
   bool Passes(const OffloadKey& key) const;
-  bool MakeRoom(int64_t slots, StorePlan& plan);
+  bool MakeRoom(int64_t missing, StorePlan& plan);
   void Evict(StorePlan& plan);
-  void Reserve(int64_t slots, StorePlan& plan);
+  void Reserve(int64_t needed, StorePlan& plan);
   // Drops the table entries that ChooseChunks added.
   void ForgetChosen();
   // True from v0.32 on: the uses of a request decide the age of its chunks; see OffloadUse.

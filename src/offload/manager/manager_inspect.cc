@@ -75,7 +75,8 @@ Status OffloadManager::CheckInvariants() const {
   if (Status status = CheckSlots(state); !status.ok()) return status;
   if (Status status = CheckCounters(*this, state); !status.ok()) return status;
   const size_t listed = state.chunks.size() + state.ghosts_t1.size() + state.ghosts_t2.size();
-  if (listed != impl_->table.size()) return Bug("the table holds entries that are in no list");
+  if (listed != impl_->table.size())
+    return Bug("the table holds an absent chunk that is in no list");
   return Status();
 }
 

@@ -43,7 +43,8 @@ BlockStored SimpleOffload::Impl::DescribeUnknown(const BlockContent& content) {
 
 void SimpleOffload::Impl::DescribeFreeBlocks() {
   if (!announces_stores()) return;
-  // A free queue holds the blocks of a request as single blocks, the last block first.
+  // A free queue holds the blocks of a request one by one, the last block first. JoinChains makes
+  // one event of each run of consecutive blocks.
   std::vector<BlockStored> blocks;
   for (const StoreCandidate& chosen : candidates) {
     const bool known = chosen.gpu.value < described.size() &&

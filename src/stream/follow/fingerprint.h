@@ -1,7 +1,8 @@
 // FingerprintWindow: the payload hashes of the latest batches. If a sequence number arrives again,
 // the hashes show whether the batch is the same batch, or a batch of a restarted publisher.
 //
-// A payload contains the time of its batch as a float, so equal bytes mean the same batch.
+// A payload contains the time of its batch as a float, so batches with equal bytes count as the
+// same batch. Exception: a repeated sequence number 0 (see Source::OnLiveStepBack).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

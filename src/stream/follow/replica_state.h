@@ -64,7 +64,7 @@ class ReplicaState {
   void Join() {
     if (contents_ == Contents::kUnjoined) contents_ = Contents::kEmpty;
   }
-  // It is no longer known whether batches are missing. REQUIRES: nothing was applied.
+  // From this call on, it is not known whether batches are missing. REQUIRES: nothing was applied.
   void Unjoin() {
     KV_DCHECK(!applied());
     contents_ = Contents::kUnjoined;

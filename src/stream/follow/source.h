@@ -98,8 +98,8 @@ class Source {
   // The caller found that the state is impossible. The state is replaced with a snapshot. If no
   // snapshot can be requested, the state is forgotten.
   void OnContradiction(int64_t now_ms);
-  // Must be called at deadline_ms(), and may be called at any time. If no live
-  // connection is established within kUnheardMs after the first call, the reason becomes kUnheard.
+  // Must be called at deadline_ms(), and may be called at any time. If no live connection is
+  // established within kUnheardMs after the first call, the reason becomes kUnheard.
   void OnTimer(int64_t now_ms);
 
   int64_t deadline_ms() const;

@@ -81,6 +81,8 @@ class SourcePump final : private SourceNetwork {
   uint64_t pauses() const { return pauses_; }
   // True: the pump keeps a large message.
   bool keeps_large() const { return large_.has_value(); }
+  // The expected length of the next call of Work. In TurnLength and TurnBudget, a turn is one call
+  // of Work, not a permit.
   TurnLength next_turn(int64_t now_ms) const {
     if (keeps_large() || now_ms < long_until_ms_) return TurnLength::kLong;
     return now_ms < slow_until_ms_ ? TurnLength::kSlow : TurnLength::kShort;

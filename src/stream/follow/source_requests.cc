@@ -12,7 +12,8 @@ using residency::Verb;
 
 namespace {
 
-// A publisher writes a snapshot of a million copies in a second. A busy machine needs longer.
+// A publisher writes a snapshot of a million copies in a second. A busy machine needs longer, so
+// the timeout is 5 s longer for each million copies.
 constexpr uint64_t kCopiesPerMs = 200;
 constexpr uint64_t kMaxSnapshotMs = 60'000;
 

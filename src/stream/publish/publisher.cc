@@ -25,7 +25,7 @@ using stream::ReceiveLimit;
 using stream::Socket;
 
 // Linger time of the PUB socket in milliseconds: the longest time that the destructor waits until
-// the subscribers have received the sent messages.
+// ZeroMQ has sent the messages.
 constexpr int kFlushMs = 1000;
 constexpr int kReplayLingerMs = 50;  // linger time of the ROUTER socket
 // A replay request and a subscription have a few bytes. If a peer sends a larger frame than this,

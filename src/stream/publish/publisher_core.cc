@@ -45,8 +45,8 @@ void PublisherCore::KeepState(const Epoch& epoch) {
 
 Status PublisherCore::KeepState(const Epoch& epoch, const PublishedState& resume) {
   ring_.StartAt(resume.status.next_seq);
-  // Without heartbeats, a subscriber that asks for no status would not notice before the next batch
-  // that it lacks earlier batches.
+  // NoteTime allows heartbeats before the first batch. Without heartbeats, a subscriber that
+  // requests no status would not notice before the next batch that it lacks earlier batches.
   NoteTime(WallSeconds());
   KeepState(epoch);
   return state_->Restore(resume);

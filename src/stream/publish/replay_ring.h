@@ -58,9 +58,9 @@ class ReplayRing {
   // Appends to `out` the held batches of [start, end), at most `limit`.
   void Read(uint64_t start, uint64_t end, size_t limit, std::vector<RingEntry>& out);
 
-  // Appends to `out` up to `limit` unsent batches, and marks them as sent. True: more
-  // batches may be unsent. `out` may then be unchanged, because refused batches are skipped. False:
-  // no batch is unsent.
+  // Appends to `out` up to `limit` unsent batches, and marks them as sent. True: more batches may
+  // be unsent. `out` may then be unchanged, because refused batches are skipped. False: no batch is
+  // unsent.
   bool TakeUnsent(size_t limit, std::vector<RingEntry>& out);
   // Batches that are appended after this call are kept for ReadOn if they leave the ring before
   // ReadOn has returned them. The kept batches have a byte limit of their own, which equals the

@@ -13,7 +13,8 @@
 namespace kvcast::tools {
 namespace {
 
-// A batch that the decoder drops costs little, so it is no attack.
+// The decoder accepts the batches. Exception: it leaves out the event of large-batches, which
+// attacks only by its size.
 TEST(HostileBatches, AreAcceptedByTheDecoder) {
   for (const Attack& attack : Attacks()) {
     for (const uint64_t round : {uint64_t{0}, attack.prepared, attack.prepared + 1}) {

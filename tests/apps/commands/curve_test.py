@@ -199,7 +199,6 @@ def test_tail_and_replay():
 
 
 def test_relay():
-    write("clients", f"subscribe,replay,snapshot {read('client.pub')} router\n")
     run("keygen", "--out", "router", "--force")
     write("clients", f"subscribe,replay,snapshot {read('router.pub')} router\n")
     write("relay_clients", f"subscribe {read('client.pub')} dashboard\n")

@@ -71,7 +71,7 @@ class Cluster:
             self.watches.clear()
 
     def forget(self):
-        """Watches of versions until now expire, and the connections end."""
+        """Ends the connections, and makes the watches of all earlier versions expire."""
         with self.lock:
             self.version += 1
             self.oldest = self.version

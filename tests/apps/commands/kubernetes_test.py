@@ -138,7 +138,7 @@ with tempfile.TemporaryDirectory() as temporary:
 
     write_config(config, port, kubernetes_sources=[])
     router.process.send_signal(signal.SIGHUP)
-    until("a list that is no longer set leaves", lambda: router.endpoints() == {})
+    until("a list that was removed from the configuration leaves", lambda: router.endpoints() == {})
     check("there is no list", metric(router, "errors") is None)
     write_config(config, port)
     router.process.send_signal(signal.SIGHUP)

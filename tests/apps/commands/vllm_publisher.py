@@ -1,4 +1,4 @@
-"""An engine with a publisher of vLLM's protocol, for tests, and the comparison of a router with its blocks.
+"""An engine with a publisher of vLLM's protocol, for tests. `expect_exact` compares a router with such an engine.
 SPDX-License-Identifier: Apache-2.0
 """
 import collections
@@ -13,10 +13,11 @@ import zmq
 from router_process import check, until
 
 BLOCK = 16
-KEPT = 30  # blocks
+KEPT = 30  # the engine never removes its first 30 blocks
 RING = 4000  # batches; more than an engine publishes while a process starts on a busy machine
-MODEL = {"type": "BlockStored", "lora_id": None, "medium": "GPU", "group_idx": 0, "kv_cache_spec_kind": "full_attention",
-         "block_size": BLOCK}
+# The members of a store that are equal in all stores.
+STORED = {"type": "BlockStored", "lora_id": None, "medium": "GPU", "group_idx": 0,
+          "kv_cache_spec_kind": "full_attention", "block_size": BLOCK}
 
 
 def bound(sock, port):
@@ -62,7 +63,7 @@ class Engine:
         hashes = [self.random.getrandbits(63) for _ in range(len(prompt) // BLOCK)]
         for i, block in enumerate(hashes):
             self.held[block] = (prompt, i, hashes)
-        return MODEL | {"block_hashes": hashes, "parent_block_hash": None, "token_ids": prompt}
+        return STORED | {"block_hashes": hashes, "parent_block_hash": None, "token_ids": prompt}
 
     def run(self):
         while not self.stop.is_set():

@@ -19,7 +19,7 @@ KVCAST, ROOT = sys.argv[1], pathlib.Path(sys.argv[2])
 MAX_BYTES = 12_000_000
 
 WIRE_LAYOUTS = {f"vllm_l{i:02}" for i in range(1, 13)} | {f"sglang_l{i:02}" for i in range(1, 6)}
-# Release of each producer commit.
+# The release, branch or date of each producer commit.
 SCENARIO_PRODUCERS = {"b1388b1fb": "v0.19.1", "414814fa1": "v0.21.0 branch", "8c296de63": "2026-05-18",
                       "017e9f444": "2026-08-17", "4ba787ec9": "v0.33.0"}
 OFFLOAD_PRODUCER = "7cfb97e33"

@@ -57,7 +57,8 @@ TEST(ExactnessAudit, WaitsForMissingBatches) {
   EXPECT_EQ(audit.totals().equal, 1);
 }
 
-// Heartbeats never end, so they are no progress.
+// The demo waits while this count grows. Heartbeats have no events and never end, so the count must
+// not include them.
 TEST(ExactnessAudit, CountsOnlyBatchesWithEvents) {
   ExactnessAudit audit(1, OneFullGroup(), 16);
   audit.OnBatch(0, 0, StoreOf(1));

@@ -35,7 +35,7 @@ GroupSpec RandomMamba(Random& random, GroupSpec group) {
 
 // Lets a step of a prompt keep a second state, as vLLM does from v0.29 on. With multi-module MTP,
 // blocks are cached later than they are computed. A block that holds such a state could then get
-// the key of the full block.
+// the key of the full block, so these configurations get no second state.
 void AddCheckpoints(Random& random, CacheConfig& config) {
   if (config.rules < EngineRules::kV032 || config.mtp_lookahead_tokens > 1) return;
   for (GroupSpec& group : config.groups) {

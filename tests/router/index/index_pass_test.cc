@@ -93,7 +93,7 @@ class IndexPassTest : public ::testing::Test {
   std::atomic<size_t> visited = 0;  // in the current pass
   std::atomic<uint64_t> passes = 0;
   std::atomic<bool> stop = false;
-  std::atomic<bool> ran = false;      // a batch ran between two steps
+  std::atomic<bool> ran = false;      // the order of events that the test waits for has occurred
   std::atomic<uint64_t> batches = 0;  // number of ended batches
   std::thread writer;
 };

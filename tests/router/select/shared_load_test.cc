@@ -224,8 +224,8 @@ TEST(SharedForecast, TheDelayFollowsTheArrivalsOfAllRouters) {
   EXPECT_NEAR(half.delay(), one.delay(), 0.01 * one.delay());
 }
 
-// Beside such a load, the sums of the router's own prompts are not exact. The sums must be exact
-// again when no prompt waits.
+// While another router reports an absurdly large load, the sums of the router's own prompts lose
+// precision. The sums must be exact again when no prompt waits.
 TEST_F(SharedLoadTest, AnAbsurdLoadLeavesNothingBehind) {
   constexpr int64_t kTokens = int64_t{1} << 52;
   a.SetOthers({.prompts = 1, .prompt_tokens = kTokens, .prompt_pairs = kTokens}, 0, kCost);

@@ -271,9 +271,9 @@ TEST_F(NamingServiceTest, APromptThatIsNotDescribedToItsEndIsNotExact) {
   EXPECT_TRUE(Ask(hashes).exact) << "the last tokens fill no block";
 }
 
-// The engine's hash of a block depends on the last item of the list, although that item is behind
-// the prompt and out of order. If the query then named the blocks of the hashes, the names would be
-// wrong for all clients.
+// The engine's hash of a block depends on the last item of the list. Here the last item is out of
+// order, and the item before it begins after the end of the prompt. If the query named the blocks
+// of the hashes, the names would be wrong for all clients.
 TEST_F(NamingServiceTest, ItemsOutOfOrderBehindThePromptNameNothing) {
   Follow(Registered({Full(4)}));
   Send(Batch(SglangStore(Hashes(1, 3), PromptFromOne(12))));

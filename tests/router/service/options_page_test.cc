@@ -267,27 +267,37 @@ TEST(OpenApi, GivesTheBoundsOfTheMembers) {
   }
 }
 
-// Returns the fields of the options that the file sets, except the weights.
+// Returns the fields of the options that the members of the file set, except the weights.
 Json FieldsOf(const RouterOptions& options) {
-  return {{"http", options.http.address + ":" + std::to_string(options.http.port)},
-          {"tls", {options.http.tls_certificate, options.http.tls_key}},
-          {"token_file", options.http.token_file},
-          {"admin_listen", options.admin_http.has_value()},
-          {"allowed_hosts", options.http.allowed_hosts},
-          {"source_networks", options.source_networks.size()},
-          {"max_sources", options.source_limits.workers},
-          {"max_http_sources", options.source_limits.client_workers},
-          {"max_residencies", options.source_limits.residencies},
-          {"sources", options.sources.size()},
-          {"source_files", options.source_files},
-          {"dns", {options.dns_sources.size(), options.dns_server}},
-          {"ingest_threads", options.ingest_threads},
-          {"temperature", options.routing.temperature},
-          {"speculative_ms", options.routing.speculative.lifetime_ms},
-          {"booking_lifetime_ms", options.routing.booking_lifetime_ms},
-          {"relay", {options.relay.endpoint, options.relay.redact}},
-          {"curve", {options.curve_key, options.curve_clients}},
-          {"allow_remote", options.allow_remote}};
+  return {
+      {"http", options.http.address + ":" + std::to_string(options.http.port)},
+      {"tls", {options.http.tls_certificate, options.http.tls_key}},
+      {"token_file", options.http.token_file},
+      {"admin_listen", options.admin_http.has_value()},
+      {"allowed_hosts", options.http.allowed_hosts},
+      {"source_networks", options.source_networks.size()},
+      {"max_sources", options.source_limits.workers},
+      {"max_http_sources", options.source_limits.client_workers},
+      {"max_residencies", options.source_limits.residencies},
+      {"sources", options.sources.size()},
+      {"source_files", options.source_files},
+      {"dns", {options.dns_sources.size(), options.dns_server}},
+      {"kubernetes_sources", options.kubernetes_sources.size()},
+      {"kubernetes",
+       {options.kubernetes.url, options.kubernetes.token_file, options.kubernetes.ca_file}},
+      {"state", {options.state.folder, options.state.period_s}},
+      {"peer",
+       {options.peer.url, options.peer.token_file, options.peer.ca_file, options.peer.timeout_ms}},
+      {"load",
+       {options.load.endpoint, options.load.peers.size(), options.load.period_ms,
+        options.load.name}},
+      {"ingest_threads", options.ingest_threads},
+      {"temperature", options.routing.temperature},
+      {"speculative_ms", options.routing.speculative.lifetime_ms},
+      {"booking_lifetime_ms", options.routing.booking_lifetime_ms},
+      {"relay", {options.relay.endpoint, options.relay.redact}},
+      {"curve", {options.curve_key, options.curve_clients}},
+      {"allow_remote", options.allow_remote}};
 }
 
 TEST(OptionsPage, ListsTheMembersOfTheConfigurationFile) {

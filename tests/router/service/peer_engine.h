@@ -1,6 +1,7 @@
 // PeerEngine: an engine for tests of the formats of TensorRT-LLM and Mooncake. It has a cache
-// manager with a pool that evicts, and makes random prompts that share prefixes. Like these peers,
-// it announces a block once, and a store covers only the tokens of the blocks that the store names.
+// manager with a pool that evicts, and makes random prompts that share prefixes. Like TensorRT-LLM
+// and Mooncake, it announces a block once, and a store covers only the tokens of the blocks that
+// the store names.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -221,7 +221,8 @@ TEST_F(RelayTest, ABatchThatCannotBeReadIsAGapInEachTopic) {
                                              {"GPU.1", 3}}));
 }
 
-// The other events of the batch are sent. An event that is not known changes no blocks.
+// The other events of the batch are sent. An event of an unknown type is not a gap, because it
+// changes no blocks.
 TEST_F(RelayTest, AnEventThatCannotBeReadIsAGapInEachTopic) {
   Start();
   Reader reader(context, relay->endpoint());

@@ -20,7 +20,7 @@ namespace {
 constexpr WorkerId kDirect{1};
 constexpr WorkerId kThroughRelay{2};
 
-// A publisher without KVX1, as vLLM's.
+// A publisher without KVX1, like vLLM's publisher.
 PublisherConfig PlainConfig() {
   PublisherConfig config = TestPublisherConfig();
   config.extension = false;
@@ -36,7 +36,8 @@ PublisherConfig ConfigAt(const Publisher& publisher) {
   return config;
 }
 
-// The ports may still be in use.
+// Creates the publisher. The ports may still be in use, so the function tries again until they are
+// free.
 std::unique_ptr<Publisher> PublisherAt(const PublisherConfig& config) {
   std::unique_ptr<Publisher> publisher;
   EXPECT_TRUE(Eventually([&] {

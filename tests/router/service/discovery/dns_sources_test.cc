@@ -693,7 +693,7 @@ TEST_F(DnsSourcesTest, AfterStopNoLookupBegins) {
   EXPECT_EQ(calls, 1);
 }
 
-// A list may take seconds to look a name up, and to follow its targets.
+// A lookup may take seconds, and so may the registration of its targets as sources.
 TEST(DnsSourcesSave, TheLastSaveDoesNotWaitForALookup) {
   const NameServer server([](const DnsQuery& query) { return query.Answer(kFound, Addresses(1)); });
   stream::TemporaryFolder folder;

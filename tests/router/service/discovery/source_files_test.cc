@@ -176,10 +176,18 @@ TEST_F(SourceFilesTest, OnlyRegularFilesOfABoundedSizeAreRead) {
   Start();
   ASSERT_TRUE(AwaitLine({"source_file_failed", "not a regular file"}));
   std::filesystem::remove(path);
-  std::filesystem::create_directory(path);
-  std::filesystem::remove(path);
   Write(std::string((SourceFiles::kMaxMib << 20) + 1, ' '));
   ASSERT_TRUE(AwaitLine({"source_file_failed", "larger than 16 MiB"}));
+  Write(ListOf({Listed("a")}));
+  EXPECT_TRUE(Await({"a"}));
+}
+
+TEST_F(SourceFilesTest, ADirectoryIsNotRead) {
+  const std::string path = options.source_files[0];
+  ASSERT_TRUE(std::filesystem::create_directory(path));
+  Start();
+  ASSERT_TRUE(AwaitLine({"source_file_failed", "not a regular file"}));
+  std::filesystem::remove(path);
   Write(ListOf({Listed("a")}));
   EXPECT_TRUE(Await({"a"}));
 }

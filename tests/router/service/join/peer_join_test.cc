@@ -83,7 +83,7 @@ struct TestRouter {
     EXPECT_EQ(Worker().stream.digest_mismatches, 0u);
     engine.ExpectExactAnswers(*service, prompts);
   }
-  // All blocks of the first worker, as texts.
+  // All blocks of the router's index, as texts.
   std::multiset<std::string> Blocks() const {
     std::multiset<std::string> blocks;
     const auto dump = nlohmann::json::parse(Get(service->admin_port(), "/dump"));

@@ -104,7 +104,8 @@ TEST(LoadGauge, ValuesOutOfBoundsAreRefused) {
   EXPECT_EQ(with([](LoadGauge& g) { g.load.workers[0].load = {}; }), "malformed");
 }
 
-// A message of one worker with this load member as an integer of 64 bits.
+// Returns a message with one worker. Load member number `member` is `value`, and the other load
+// members are 1.
 std::vector<uint8_t> WithMember(size_t member, uint64_t value) {
   std::vector<uint8_t> bytes;
   wire::Writer out(bytes);

@@ -98,7 +98,8 @@ TEST_F(SeveralRoutersTest, ARequestOfOneRouterCountsInTheOther) {
   const RouteDecision other = Look(*b);
   EXPECT_EQ(ChosenOf(other), idle);
   EXPECT_EQ(LoadOf(other, loaded).peer_prefill_tokens, 1000);
-  EXPECT_EQ(LoadOf(other, loaded).active_prefill_tokens, 0) << "this load is the own load";
+  EXPECT_EQ(LoadOf(other, loaded).active_prefill_tokens, 0)
+      << "active_prefill_tokens counts only the router's own requests";
   EXPECT_EQ(LoadOf(other, idle).peer_requests, 0);
   ASSERT_TRUE(other.peers);
   EXPECT_EQ(other.peers->routers, 1u);

@@ -47,7 +47,7 @@ struct StateEngine {
     config.endpoint = publisher->endpoint();
     config.replay_endpoint = publisher->replay_endpoint();
     publisher.reset();
-    return std::make_unique<StateEngine>(seed, /*extension=*/true, config);
+    return std::make_unique<StateEngine>(seed, has_epochs, config);
   }
   router::WorkerRegistration Source(const std::string& name = "engine") const {
     router::WorkerRegistration source;
