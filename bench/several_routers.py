@@ -58,7 +58,8 @@ def chat(requests):
 
 
 def shared(requests):
-    """Poisson arrivals, 10 per second. System prompt i has 16 blocks, and is as frequent as 1 / i."""
+    """Poisson arrivals, 10 per second. A system prompt has 16 blocks. The frequency of prompt i (from 0) is
+    proportional to 1 / (i + 1)."""
     random_of = random.Random(1)
     rows, arrival_s = [], 0
     for number in range(requests):
@@ -71,7 +72,7 @@ def shared(requests):
 
 
 def sessions(requests):
-    """Conversations that start about every second. A turn adds 2 blocks, and the next turn comes 4 to 12 s later."""
+    """Conversations that start every 0.8 s on average. A turn adds 2 blocks. The next turn comes 4 to 12 s later."""
     random_of = random.Random(2)
     rows, start_s = [], 0
     for conversation in range(requests // 8):

@@ -1,4 +1,4 @@
-// Calibration: determines the costs of copies in one direction from a few timed copies.
+// Calibrate: determines the costs of copies in one direction from a few timed copies.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

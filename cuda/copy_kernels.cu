@@ -77,7 +77,9 @@ __device__ void WaitUntilRead() {
 
 __device__ void WaitUntilWritten() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
-// The first lane starts all copies. The other lanes only hold the next entries.
+// The stages of a thread block. StartLoad starts the load of a piece into the next stage. StoreNext
+// waits until the oldest load has ended, and starts the store of its piece. Only the first lane
+// calls these functions. The other lanes only hold the next entries.
 class Ring {
  public:
   __device__ Ring(unsigned char* stages, uint64_t* full, Entry* pieces, uint32_t stage_bytes,

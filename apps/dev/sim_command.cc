@@ -50,7 +50,8 @@ void PrintFailure(uint64_t seed, const sim::Record& record) {
 
 int RunSim(const SimOptions& options) {
   const std::optional<Range> range = ParseRange(options.seeds);
-  if (!range) return Fail("--seeds: expected A..B, got " + options.seeds, 2);
+  if (!range)
+    return Fail("--seeds: expected a number, or A..B with A <= B; got " + options.seeds, 2);
   const auto begin = std::chrono::steady_clock::now();
   const sim::SeedsResult result =
       sim::RunSeeds(range->first, range->last, static_cast<int>(options.threads),

@@ -120,7 +120,9 @@ class SimEngine {
   void PreemptLast();
   // The result of an admission.
   enum class Admitted : uint8_t {
-    kNot,      // no room: no other request is admitted in this step
+    // No room in the pool, or a budget that reaches no position where the first chunk may end. No
+    // other request is admitted in this step.
+    kNot,
     kPending,  // the number of tokens that the host tier can load is not known yet
     kRunning,
     kLoading,

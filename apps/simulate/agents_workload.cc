@@ -174,7 +174,7 @@ class Parser {
           std::equal(earlier.blocks.begin(), earlier.blocks.end(), request.blocks.begin());
       if (longer) earlier.next = position;
     } else if (agent != 0 && !conversation.requests.empty()) {
-      // A sub-agent starts after the last request of the main agent.
+      // A sub-agent starts after the main agent's latest request so far.
       const auto main = last_.find(0);
       if (main != last_.end()) request.after = main->second;
     }
@@ -185,7 +185,7 @@ class Parser {
   int64_t block_tokens_ = 0;
   int64_t tool_tokens_ = 0;  // of the last header
   std::vector<Conversation> conversations_;
-  std::map<int64_t, int64_t> last_;  // the last request of each agent of the conversation
+  std::map<int64_t, int64_t> last_;  // by agent of the conversation: its latest request so far
   bool ended_ = false;
 };
 

@@ -242,7 +242,8 @@ std::vector<RuleInfo> CacheRules() {
        {{"cache_threshold", 0.3}, {"balance_abs", 64}, {"balance_rel", 1.5}},
        Make<ThresholdRule>},
       {"smg",
-       "longest cached prefix; least loaded if the load of this engine is far above the mean",
+       "longest cached prefix; least loaded if no engine has one, or if the load of this engine is "
+       "far above the mean",
        "SMG, policy cache_aware with events",
        {{"balance_abs", 32}, {"balance_rel", 1.1}},
        Make<SmgRule>},

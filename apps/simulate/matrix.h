@@ -21,6 +21,7 @@ struct MatrixRun {
   std::string index;
   RunResult result;
 
+  // The name of the run's arm. An arm is a rule over an index.
   std::string arm() const { return rule + "/" + index; }
 };
 

@@ -69,7 +69,9 @@ class Rule {
   virtual ~Rule() = default;
   // Returns a position in input.engines.
   virtual size_t Choose(const RuleInput& input) = 0;
-  // Reports of the engines. The default implementations do nothing.
+  // Admitted, FirstToken, Finished: reports of the engines about a request. Applied: the index has
+  // applied a batch of the engine. Removed: the engine has ended, and the index has dropped its
+  // blocks. The default implementations do nothing.
   virtual void Admitted(size_t /*request*/, int64_t /*hit_tokens*/, double /*now_s*/) {}
   virtual void FirstToken(size_t /*request*/, double /*now_s*/) {}
   virtual void Finished(size_t /*request*/, double /*now_s*/) {}

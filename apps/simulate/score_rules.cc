@@ -198,7 +198,8 @@ std::vector<RuleInfo> ScoreRules() {
          return std::make_unique<AibrixRule>(p);
        }},
       {"preble",
-       "longest prefix above `share` of the prompt, else the least work of the last window_s",
+       "fewest requests among the engines with the longest prefix, if it is above `share` of the "
+       "prompt; else the least cost of the last window_s, this prefill and tpot_s per request",
        "Preble (arXiv 2407.00023), without its eviction term",
        {{"share", 0.5}, {"window_s", 180}, {"tpot_s", 0.15}},
        [](const RuleParameters& p, const RuleFleet& fleet) -> std::unique_ptr<Rule> {

@@ -1,4 +1,4 @@
-// OffloadTransfer: converts the copies of an offload scheduler into jobs of a TransferEngine.
+// ToTransferJob: converts the copies of an offload scheduler into jobs of a TransferEngine.
 //
 // The groups of the engine must match the groups of the scheduler. For an OffloadScheduler: the
 // same groups in the same order, with its layout().blocks_per_chunk and manager().slot_bytes(). For

@@ -79,10 +79,11 @@ struct WorkerConfig {
   // blocks_per_chunk as known too.
   std::optional<OffloadRule> offload_rule;
   HitReports hit_reports = HitReports::kUnknown;
-  // Properties of learned groups that no event carries. eagle: groups drop a block for a draft
-  // head (EAGLE, or MTP without lookahead hashes). The index assumes that all of them do.
+  // Properties of learned groups that no event carries. nullopt and 0: not known.
+  // eagle: true if a group drops a block for a draft head (EAGLE, or MTP without lookahead hashes).
+  // The index uses the value for all learned groups.
   // chunk_size: the chunk of chunked local attention, in tokens. A group whose block size does not
-  // divide it has an unknown chunk size. nullopt and 0: not known.
+  // divide chunk_size has an unknown chunk size.
   std::optional<bool> eagle;
   int64_t chunk_size = 0;
   // The caching rules of the engine's release. nullopt: the index uses the rules of LearnRules. If
