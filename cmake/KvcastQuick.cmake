@@ -1,5 +1,5 @@
-# KVCAST_QUICK: for builds that only run tests, to compile in less time. Tests, programs and benchmarks use
-# precompiled headers. Tests are compiled with -O0, except the tests that compute for a long time.
+# KVCAST_QUICK: for builds that only run tests, to compile in less time. Libraries, programs, tests and
+# benchmarks use precompiled headers. Tests are compiled with -O0, except the tests that compute for a long time.
 #
 # Programs are not compiled with -O0: the linker takes an inline function from the first object that has it, so the
 # libraries would use the slow functions of the program.

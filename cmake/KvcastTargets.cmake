@@ -12,6 +12,7 @@ function(kvcast_library name)
   target_compile_features(kvcast_${name} PUBLIC cxx_std_20)
   target_link_libraries(kvcast_${name} PUBLIC ${arg_DEPENDS} PRIVATE kvcast_flags ${arg_PRIVATE})
   set_property(GLOBAL APPEND PROPERTY KVCAST_LIBRARIES kvcast_${name})
+  kvcast_quick(kvcast_${name})
 endfunction()
 
 # kvcast_executable(NAME SOURCES... LIBRARIES...): adds a program in bin/.

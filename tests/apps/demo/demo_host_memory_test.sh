@@ -8,14 +8,14 @@ shift $(($# < 4 ? $# : 4))
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 
-timeout 600 "$kvcast" demo --requests 250 --speed 30 --model "$model" --blocks "$blocks" --cpu-blocks 60000 \
+timeout 600 "$kvcast" demo --requests 160 --speed 30 --model "$model" --blocks "$blocks" --cpu-blocks 60000 \
   --offload "$offload" "$@" --json >"$out/json" 2>"$out/err" || { cat "$out/err" "$out/json"; exit 1; }
 tail -1 "$out/json" | /usr/bin/python3 -c '
 import json, sys
 report = json.load(sys.stdin)
 exact = report["exactness"]
 # The audit compares every admission, also on a busy machine.
-assert exact["compared"] >= 200 and exact["equal"] == exact["compared"], exact
+assert exact["compared"] >= 130 and exact["equal"] == exact["compared"], exact
 assert report["stream"]["lost"] == 0, report["stream"]
 # The comparison of policies has no draft tokens.
 compared = set() if "--draft-tokens" in sys.argv else {"kvcast", "full_only", "round_robin"}
