@@ -45,6 +45,15 @@ run 0 replay --corpus "$out/corpus"
 for cell in apply apply2 quarter drain query mixed memory scores; do
   run 0 cells --corpus "$out/corpus" --cell $cell --rounds 1
 done
+# The rates of messages without and with encryption.
+if ! "$kvcast" bench freshness --curve --json >"$out/curve" 2>"$out/err" ||
+  ! tail -1 "$out/curve" | /usr/bin/python3 -c '
+import json, sys
+rates = json.load(sys.stdin)["rates"]
+assert [rate["payload_bytes"] for rate in rates] == [2000, 16000], rates
+assert all(rate["plain_per_s"] > 0 and rate["curve_per_s"] > 0 for rate in rates), rates'; then
+  echo "FAILED: bench freshness --curve"; cat "$out/curve" "$out/err"; failures=$((failures + 1))
+fi
 # The benchmark of attacks prints a line per attack. Its targets need a quiet machine.
 if ! "$kvcast" bench hostile --seconds 1 --sources 3 --rate 50 --attacks none,many-events >"$out/hostile" ||
   [ "$(grep -cE '^(none|many-events) .* (NOT MET|met)$' "$out/hostile")" != 2 ]; then
