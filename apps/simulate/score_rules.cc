@@ -1,5 +1,5 @@
-// Rules that combine scores of several signals: llm-d, AIBrix and Preble. This file was written
-// from the documents of these projects, without their code.
+// The rules of llm-d, AIBrix and Preble. Each rule uses several signals. This file was written from
+// the documents of these projects, without their code.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
@@ -183,7 +183,8 @@ std::vector<RuleInfo> ScoreRules() {
        }},
       {"llmd_sticky",
        "of the engines that hold at least `share` of the prompt, the engine with the fewest queued "
-       "and uncached tokens; of all engines, if the queues of these engines are patience_s longer",
+       "and uncached tokens; of all engines, if the shortest of these queues is more than "
+       "`patience_s` longer than the shortest queue of the other engines",
        "llm-d router, prefix-cache-affinity filter with token load (July 2026)",
        {{"share", 0.8}, {"tokens_per_s", 15928}, {"patience_s", 18}},
        [](const RuleParameters& p, const RuleFleet&) -> std::unique_ptr<Rule> {
@@ -199,7 +200,8 @@ std::vector<RuleInfo> ScoreRules() {
        }},
       {"preble",
        "fewest requests among the engines with the longest prefix, if it is above `share` of the "
-       "prompt; else the least cost of the last window_s, this prefill and tpot_s per request",
+       "prompt; else the least sum of the prefill seconds of the last `window_s`, of this prefill, "
+       "and of `tpot_s` per request of the engine",
        "Preble (arXiv 2407.00023), without its eviction term",
        {{"share", 0.5}, {"window_s", 180}, {"tpot_s", 0.15}},
        [](const RuleParameters& p, const RuleFleet& fleet) -> std::unique_ptr<Rule> {

@@ -53,19 +53,19 @@ def check() -> str:
     """Return the release whose rules kvcast follows. Raises SeamError if a part of vLLM's manager differs from
     what kvcast's manager expects, or if the managers answer the same calls differently."""
     try:
-        return _rules_of_equal_managers()
+        return _compare_managers()
     except SeamError:
         raise
     except Exception as error:  # a part is missing, or has other arguments
         raise SeamError(f"{type(error).__name__}: {error}") from error
 
 
-def _rules_of_equal_managers() -> str:
+def _compare_managers() -> str:
     base = _module("base")
     if unknown := _public(base.OffloadingManager) - _METHODS:
-        raise SeamError(f"a manager has the unknown methods {', '.join(sorted(unknown))}")
+        raise SeamError(f"vLLM's OffloadingManager has unknown methods: {', '.join(sorted(unknown))}")
     if unknown := {field.name for field in fields(base.OffloadingEvent)} - _EVENT_FIELDS:
-        raise SeamError(f"an event has the unknown fields {', '.join(sorted(unknown))}")
+        raise SeamError(f"vLLM's OffloadingEvent has unknown fields: {', '.join(sorted(unknown))}")
     try:
         rules = rules_of_policy()
     except RuntimeError as error:
@@ -74,7 +74,7 @@ def _rules_of_equal_managers() -> str:
         for threshold in (0, 2):
             pair = make_pair(policy, threshold, rules, chunks=10)  # few chunks, so that many are evicted
             if difference := first_difference(policy, threshold, rules, seed=2, calls=2000, pair=pair):
-                raise SeamError(f"{policy}: {difference}")
+                raise SeamError(f"policy {policy}, {difference}")
     return rules
 
 
@@ -89,13 +89,13 @@ def make_pair(policy: str, threshold: int, rules: str, chunks: int, tracked: int
 
 def first_difference(policy: str, threshold: int, rules: str, seed: int, calls: int, pair=None) -> str | None:
     """Make `calls` random calls on vLLM's manager and on kvcast's, and return a text about the first
-    call with different results. None: all results are equal. pair: the two managers. None: managers of make_pair."""
+    call with different results, or None. pair: the two managers (default: the managers that make_pair returns)."""
     theirs, own = pair or make_pair(policy, threshold, rules, chunks=24)
     driver = _vllm_offload_calls.CallDriver(seed, sides=2)
     for number in range(calls):
         call = driver.next()
         their_result, own_result = driver.make(call, theirs, 0), driver.make(call, own, 1)
         if their_result != own_result:
-            return f"call {number}, {call.name}: vLLM {their_result}, kvcast {own_result}"
+            return f"call {number} ({call.name}): vLLM's manager returns {their_result}, kvcast's manager {own_result}"
         driver.note(call, their_result)
     return None

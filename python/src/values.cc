@@ -32,6 +32,7 @@ Integer IntegerOf(py::handle object, const std::string& argument) {
   if (PyBool_Check(object.ptr())) ThrowType(argument + ": must be an integer, not a bool");
   const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(object.ptr()));
   if (!number) {
+    if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) throw py::error_already_set();
     PyErr_Clear();
     ThrowType(argument + ": must be an integer");
   }

@@ -29,6 +29,22 @@ def test_age_is_the_time_since_the_stamp_of_the_last_batch(indexer, prompt):
     assert indexer.find_matches(token_ids=prompt).age_ms == {KEY: None}
 
 
+@pytest.mark.parametrize("argument", ["token_ids", "hashes"])
+def test_an_interrupted_call_raises(indexer, argument):
+    class Number:
+        """The second conversion to an integer would succeed."""
+        converted = False
+
+        def __index__(self):
+            if self.converted:
+                return 1
+            self.converted = True
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        indexer.find_matches(**({"token_ids": [Number()]} if argument == "token_ids" else {"hashes": [Number()]}))
+
+
 def test_a_miss_is_not_in_scores(indexer):
     scores = indexer.find_matches(token_ids=[5] * 64)
     assert scores.scores == {} and scores.tokens == {KEY: 0} and scores.limited_by == {KEY: None} and scores.exact == {KEY: True}

@@ -512,13 +512,13 @@ def drop_event_class(vllm, monkeypatch):
 
 
 CHANGES = {
-    add_method: "a manager has the unknown methods pin_keys", add_event_field: "an event has the unknown fields copies",
+    add_method: "OffloadingManager has unknown methods: pin_keys", add_event_field: "OffloadingEvent has unknown fields: copies",
     add_policy_method: "unknown interface of cache policies", drop_policy_method: "unknown interface of cache policies",
-    change_policy_arguments: "unknown interface of cache policies", change_lookup: "lru: call",
-    change_eviction: "lru: call", change_arc: "arc: call", change_finish: "lru: call",
-    change_ghosts: "arc: call", change_failed_stores: ", take_events: vLLM",
-    change_counts: ", prepare_store: vLLM", change_stats: ", get_stats: vLLM",
-    change_events: ", take_events: vLLM", change_constructor: "TypeError: ", raise_in_a_call: "AttributeError: ",
+    change_policy_arguments: "unknown interface of cache policies", change_lookup: "lru, call",
+    change_eviction: "lru, call", change_arc: "arc, call", change_finish: "lru, call",
+    change_ghosts: "arc, call", change_failed_stores: " (take_events): vLLM",
+    change_counts: " (prepare_store): vLLM", change_stats: " (get_stats): vLLM",
+    change_events: " (take_events): vLLM", change_constructor: "TypeError: ", raise_in_a_call: "AttributeError: ",
     drop_event_class: "TypeError: ",
 }
 

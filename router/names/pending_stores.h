@@ -12,8 +12,9 @@
 
 namespace kvcast::router {
 
-// The stores of one source. Thread-compatible. If there is no room, the oldest store is dropped.
-// Each call costs time in proportion to the stores that it adds, removes or drops.
+// The stores of one source. Thread-compatible. If there is no room, the oldest stores are
+// dropped. A store with more than kMaxTokens tokens is itself dropped. Each call costs time in
+// proportion to the stores that it adds, removes or drops.
 class PendingStores {
  public:
   static constexpr size_t kMaxStores = 4096;
@@ -27,8 +28,8 @@ class PendingStores {
 
   bool empty() const { return by_parent_.empty(); }
   // Adds a store that waits for the name of its parent block. `parent`: a fingerprint of the
-  // parent's hash that is well mixed in all bits, and equal only for equal hashes. REQUIRES: the
-  // store has tokens.
+  // parent's hash that is well mixed in all bits, and equal only for equal hashes. Does nothing if
+  // a store of the same blocks waits already. REQUIRES: the store has tokens.
   void Park(uint64_t parent, BlockStored store);
   // Removes and returns the stores that wait for this parent, in the order of Park.
   std::vector<BlockStored> Take(uint64_t parent);
@@ -46,7 +47,7 @@ class PendingStores {
   struct Parked {
     BlockStored store;
     uint64_t parent = 0;
-    uint64_t fingerprint = 0;
+    uint64_t fingerprint = 0;  // of the parent, hashes, block size and tokens
     size_t tokens = 0;
     Place next;  // the next store that waits for the same parent; by_age_.end(): none
   };

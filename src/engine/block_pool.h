@@ -28,7 +28,7 @@ inline constexpr BlockId kNullBlock{0};
 struct PoolOptions {
   int64_t num_blocks = 0;        // includes the null block
   int64_t hash_block_size = 16;  // tokens per hash
-  int64_t lookahead = 0;         // number of tokens after a block that the block's hash covers
+  int64_t lookahead = 0;         // the hash of a block also covers this number of tokens after it
   bool enable_caching = true;
   bool reuse_uncached_first = true;
   EventOptions events;

@@ -33,7 +33,7 @@ struct StoredSpan {
 
 class EventLog {
  public:
-  // `lookahead`: number of tokens after a block that the block's hash covers.
+  // `lookahead`: the hash of a block also covers this number of tokens after it.
   EventLog(const EventOptions& options, std::string medium, int64_t lookahead = 0);
 
   bool enabled() const { return enabled_; }

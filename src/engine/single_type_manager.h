@@ -2,8 +2,8 @@
 //
 // The virtual functions implement the parts that depend on the kind of a group's cache: the number
 // of blocks that a step needs, the blocks that attention will never read again, and the blocks that
-// the cache keeps. The base class implements sliding windows and chunks. The managers of other
-// kinds override the parts that differ.
+// the cache keeps. The base class implements sliding-window attention and chunked local attention.
+// The managers of other kinds override the parts that differ.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -25,8 +25,8 @@ struct GroupContext {
   GroupIdx group;
   int64_t alignment = 0;      // scheduler_block_size
   int64_t hit_alignment = 0;  // see HitAlignment
-  bool drops = false;         // at least one group drops a block for its draft head
-  int64_t lookahead = 0;      // number of tokens after a block that the block's hash covers
+  bool drops = false;         // at least one group shortens hits by one block for its draft head
+  int64_t lookahead = 0;      // the hash of a block also covers this number of tokens after it
   std::optional<int64_t> retention_interval;  // CacheConfig::retention_interval
   EngineRules rules = EngineRules::kMain2026August;
   std::optional<int64_t> max_admission_blocks;  // see MaxAdmissionBlocks; nullopt: no cap

@@ -45,7 +45,7 @@ SERVICE = ("router_service_test --gtest_filter="
            "SourceProofTest.*:SourceSchemeTest.*:SourceTest.*:TimeLimit.*:TopicNumbers.*:VllmPrompt.*:"
            "WriterLocksTest.*")
 SECURE_SOURCES = "router_service_test --gtest_filter=SecureRelay.*:SecureService.*:SourcePolicy.*"
-SERVICE_LOG = "router_service_test --gtest_filter=*EveryLine.*:HttpLog.*:LogServiceTest.*"
+SERVICE_LOG = "router_service_test --gtest_filter=*EveryLine.*:HttpLog.*:LogServiceTest.*:SourceLog.*"
 MEMBERS = "router_service_test --gtest_filter=OpenApi.*:OptionsPage.*"
 DASHBOARD = "ctest apps_dashboard_test"
 LOAD_RATE = "router/select/load_rate.cc"
@@ -592,6 +592,8 @@ MUTATIONS = [
      "double cache_share = 0.5;", MEMBERS),
     ("change the default of a member", "router/service/ingest/worker_registration.h", "int64_t poll_ms = 50;",
      "int64_t poll_ms = 100;", MEMBERS),
+    ("change the default of the peer's time limit", "router/service/join/peer_options.h",
+     "int64_t timeout_ms = 10'000;", "int64_t timeout_ms = 20'000;", MEMBERS),
     ("describe a source without a member", "schemas/openapi.json", '"poll_ms": {', '"poll": {', MEMBERS),
     ("poll less often than is described", "router/service/api/source_members.cc", "kMaxPollMs = 60'000",
      "kMaxPollMs = 90'000", MEMBERS),
@@ -1749,16 +1751,18 @@ MUTATIONS = [
     ("do not log lists that cannot be read", "src/stream/net/gate.cc", "    if (read.ok()) continue;\n", "    continue;\n",
      "stream_curve_test --gtest_filter=NoticeLog*"),
     ("write a state that did not change", "router/service/ingest/source_log.cc",
-     "  if (state == logged.state && !has_new_reason) return;\n", "  if (state == logged.state && has_new_reason) return;\n", "router_service_test --gtest_filter=*EveryLine.*:HttpLog.*:LogServiceTest.*"),
+     "  if (state == logged.state && !has_new_reason) return;\n", "  if (state == logged.state && has_new_reason) return;\n", SERVICE_LOG),
+    ("write the reason of the stream for a bad event", "router/service/ingest/source_log.cc",
+     "inexact ? SourceReason::kBadEvents : stream.reason", "stream.reason", SERVICE_LOG),
     ("write the latest state as the first", "router/service/ingest/source_log.cc",
-     "std::exchange(logged.state, state)", "SourceState::kConnecting; logged.state = state", "router_service_test --gtest_filter=*EveryLine.*:HttpLog.*:LogServiceTest.*"),
+     "std::exchange(logged.state, state)", "SourceState::kConnecting; logged.state = state", SERVICE_LOG),
     ("do not write resets", "router/service/ingest/fleet.cc", "  if (observer_.on_dropped) observer_", "  if (false) observer_",
-     "router_service_test --gtest_filter=*EveryLine.*:HttpLog.*:LogServiceTest.*"),
+     SERVICE_LOG),
     ("do not look at the states of feeds", "router/service/router_service.cc",
-     "  core_.source_log->Sample(*core_.fleet);\n", "", "router_service_test --gtest_filter=*EveryLine.*:HttpLog.*:LogServiceTest.*"),
+     "  core_.source_log->Sample(*core_.fleet);\n", "", SERVICE_LOG),
     ("write all of an endpoint", "router/service/ingest/source_log.cc",
      "  if (scheme == std::string::npos || endpoint.starts_with(\"ipc:\")) return endpoint;\n",
-     "  if (scheme > 0) return endpoint;\n", "router_service_test --gtest_filter=*EveryLine.*:HttpLog.*:LogServiceTest.*"),
+     "  if (scheme > 0) return endpoint;\n", SERVICE_LOG),
     ("count the rejects of all groups together", "router/index/prefix_index_impl.h",
      "static_cast<size_t>(known ? group : kMaxGroups)", "static_cast<size_t>(known ? 0 : kMaxGroups)",
      "router_index_test --gtest_filter=GroupLearning.*"),
@@ -1890,6 +1894,9 @@ MUTATIONS = [
      "router_service_test --gtest_filter=SourceFiles*"),
     ("read a pipe as a source file", "router/service/discovery/read_file.cc",
      "  if (!S_ISREG(info.st_mode)) return failed(\"not a regular file\");\n", "",
+     "router_service_test --gtest_filter=SourceFiles*"),
+    ("read a directory as a source file", "router/service/discovery/read_file.cc",
+     "!S_ISREG(info.st_mode)", "!S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)",
      "router_service_test --gtest_filter=SourceFiles*"),
     ("log a failed source file at each reading", "router/service/discovery/source_files.cc",
      "  if (known || config_.log == nullptr) return;\n", "  if (config_.log == nullptr) return;\n",

@@ -33,6 +33,16 @@ inline BlockStored Store(std::vector<BlockHash> hashes, std::optional<int64_t> g
   return event;
 }
 
+// [0.0, [["Event", ...]], nil], written by hand, because no encoder of this project writes this
+// form.
+inline std::vector<uint8_t> BatchOfOneArray(const std::string& tag, uint8_t argument) {
+  std::vector<uint8_t> payload = {0x93, 0xcb, 0, 0, 0, 0, 0, 0, 0, 0, 0x91, 0x92};
+  payload.push_back(static_cast<uint8_t>(0xa0 + tag.size()));
+  payload.insert(payload.end(), tag.begin(), tag.end());
+  payload.insert(payload.end(), {argument, 0xc0});
+  return payload;
+}
+
 inline BlockStored StoreIn(std::string medium, std::vector<BlockHash> hashes) {
   BlockStored event = Store(std::move(hashes));
   event.medium = std::move(medium);

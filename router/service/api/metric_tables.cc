@@ -68,9 +68,9 @@ constexpr std::array kStreamMetrics = {
         "registered.",
         kCounter, [](W w) { return w.wire.restarts; }},
     WorkerMetric{"kvcast_source_losses_total",
-                 "Times that the router dropped all blocks of the worker, since the worker was "
-                 "registered. The causes are lost batches or events, blocks that might be wrong, "
-                 "and more blocks than max_residencies allows.",
+                 "Times that the router reset the worker for another reason than a restart of the "
+                 "engine, since the worker was registered. Such reasons are lost batches or "
+                 "events, blocks that may be wrong, and too many blocks.",
                  kCounter, [](W w) { return w.wire.losses; }},
     WorkerMetric{"kvcast_source_replay_timeouts_total",
                  "Requests to the publisher's replay endpoint that the router cancelled, since the "
@@ -122,11 +122,12 @@ constexpr std::array kStreamMetrics = {
                  "1 if the source is registered as insecure (its events are neither encrypted nor "
                  "authenticated), otherwise 0.",
                  kGauge, [](W w) { return uint64_t{w.insecure}; }},
-    WorkerMetric{"kvcast_source_bad_messages_total",
-                 "Invalid messages of the publisher, since the worker was registered. Such a "
-                 "message has invalid frames, is an invalid status reply, is a batch in the reply "
-                 "to a status request, or is the second batch in the answer to a challenge.",
-                 kCounter, [](W w) { return w.stream.bad_messages; }},
+    WorkerMetric{
+        "kvcast_source_bad_messages_total",
+        "Invalid messages of the publisher, since the worker was registered. Such a "
+        "message has invalid frames, does not end, is an invalid status reply, is a batch "
+        "in the reply to a status request, or is the second batch in the answer to a challenge.",
+        kCounter, [](W w) { return w.stream.bad_messages; }},
     WorkerMetric{"kvcast_source_other_rank_batches_total",
                  "Batches of other ranks and empty batches without a rank, received on an endpoint "
                  "that several ranks share, since the worker was registered.",
@@ -304,9 +305,9 @@ constexpr std::array kNamingMetrics = {
                  "belong to another challenge, since the worker was registered.",
                  kCounter, [](W w) { return w.wire.challenges.rejected; }},
     WorkerMetric{"kvcast_source_scheme_contradictions_total",
-                 "Store events with a block hash that does not fit the hash scheme that earlier "
-                 "store events proved for blocks with the same kind of extra keys, since the "
-                 "worker was registered.",
+                 "Store events that contradict the hash scheme of the worker, since the worker was "
+                 "registered. Earlier store events proved this scheme for blocks with the same "
+                 "kind of extra keys.",
                  kCounter, [](W w) { return w.scheme.contradictions; }},
 };
 

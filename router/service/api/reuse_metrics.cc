@@ -43,9 +43,9 @@ MetricFamily BlockFamily(const char* name, const char* help,
 MetricFamily TestedFamily(Workers workers) {
   MetricFamily family{"kvcast_reuse_tested_prompts",
                       "Number of sampled prompts that the latest diagnosis tested. These are "
-                      "the prompts of which the worker holds at least one block. Exception: a "
-                      "prompt whose later blocks are not in the sample is not tested, until a "
-                      "later request needs a prefix of the prompt again.",
+                      "the prompts of which the worker holds at least one block. A "
+                      "prompt is not tested if its later blocks are not in the sample and no later "
+                      "request has used a prefix of it.",
                       MetricType::Gauge,
                       {}};
   for (const WorkerMetrics& worker : workers) {

@@ -10,7 +10,7 @@
 namespace kvcast::router {
 namespace {
 
-// A longer text cannot be read from the saved state again.
+// A text longer than kMaxTextBytes cannot be read back from the saved state.
 Status CheckTexts(const WorkerRegistration& rank) {
   for (const std::string* const text : {&rank.worker.name, &rank.endpoint, &rank.replay_endpoint}) {
     if (text->size() <= kMaxTextBytes) continue;
@@ -224,7 +224,8 @@ Status Fleet::Add(const WorkerRegistration& config, AddedBy added_by) {
 Status Fleet::AddRank(const WorkerRegistration& config, AddedBy added_by,
                       std::vector<std::function<void()>>& on_followed) {
   if (view()->Find(config.worker.name) != nullptr) {
-    return Status(StatusCode::kFailedPrecondition, "two sources are named " + config.worker.name);
+    return Status(StatusCode::kFailedPrecondition,
+                  "a worker named " + config.worker.name + " exists already");
   }
   const WorkerId id(next_id_);
   auto source = WorkerIngest::Create(id, config, index_, budget_);

@@ -91,7 +91,8 @@ void OffloadScheduler::Impl::AddChunkToJob(const Request& request, size_t group,
   for (int64_t i = begin; i < end; ++i) {
     const bool copied = !last_only || i + 1 == end;
     const BlockId block = copied ? table[static_cast<size_t>(i)].block : BlockId(0);
-    // A gap inside a chunk is kept, so that the blocks after it keep their position in the chunk.
+    // A gap inside a chunk is kept, so that the blocks after the gap keep their position in the
+    // chunk. With `compatible`, gaps are left out.
     if (block.value == 0 && (config.compatible || job.group_sizes[group] == 0)) continue;
     if (job.group_sizes[group]++ == 0) job.block_indices[group] = i;
     job.gpu_blocks.push_back(block);

@@ -33,7 +33,8 @@ Status CheckCounters(const OffloadManager& manager, const OffloadManager::State&
   int64_t storing = 0;
   for (const auto& chunk : state.chunks) {
     if (std::ssize(chunk.slots) != manager.slots_per_chunk(chunk.key.group)) {
-      return Bug("a chunk has " + std::to_string(chunk.slots.size()) + " slots");
+      return Bug("a chunk has " + std::to_string(chunk.slots.size()) + " slots, not " +
+                 std::to_string(manager.slots_per_chunk(chunk.key.group)));
     }
     if (chunk.readers == 0) idle += std::ssize(chunk.slots);
     if (chunk.readers == ChunkEntry::kStoring) storing += std::ssize(chunk.slots);
@@ -76,7 +77,7 @@ Status OffloadManager::CheckInvariants() const {
   if (Status status = CheckCounters(*this, state); !status.ok()) return status;
   const size_t listed = state.chunks.size() + state.ghosts_t1.size() + state.ghosts_t2.size();
   if (listed != impl_->table.size())
-    return Bug("the table holds an absent chunk that is in no list");
+    return Bug("the table has an entry of an evicted chunk that is in no ghost list");
   return Status();
 }
 

@@ -20,7 +20,7 @@ EXAMPLES = ("README.md", "SECURITY.md", "docs/*.md", "examples/*.md")
 HELP = "`-h`, `--help`"
 INDENT = 30  # the width of the left column of --help
 KINDS = {"TEXT": "text", "INT": "integer", "UINT": "integer, 0 or more", "FLOAT": "number"}
-# An option as CLI11 2 prints it: names, type, bounds, default, and conditions.
+# An option as version 2 of CLI11 prints it: names, type, bounds, default, and conditions.
 OPTION = re.compile(r"(?P<names>[^\s{]+)(?:\{\w+\})?"
                     r"(?: (?P<kind>[A-Z]+)(?::(?P<bounds>\{[^}]*\}|[A-Z]+ in \[[^\]]*\]))?(?:=(?P<default>\S+))?"
                     r"(?P<many> \.\.\.)?(?P<required> REQUIRED)?)?"

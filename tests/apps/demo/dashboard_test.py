@@ -163,8 +163,8 @@ try:
     for name, width, dark in (("desk-light", 1280, False), ("desk-dark", 1280, True),
                               ("phone-light", 390, False), ("phone-dark", 390, True)):
         picture(name, width, dark)
-    # Pause stops the polling: the timer of the page expires, and the page sends no request. The last refresh before
-    # the pause ends before the next timer starts.
+    # Pause stops the polling: the timer of the page expires, and the page sends no request. A refresh that has begun
+    # completes before the page starts the next timer.
     driver.execute_script("""
       const [wait, send] = [window.setTimeout, window.fetch];
       window.expired = window.sent = 0;

@@ -82,7 +82,7 @@ TEST_F(FleetTest, NamesAreUnique) {
   ASSERT_TRUE(fleet->Add(Source("a")).ok());
   const Status again = fleet->Add(Source("a"));
   EXPECT_EQ(again.code(), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(again.message(), "two sources are named a");
+  EXPECT_EQ(again.message(), "a worker named a exists already");
   EXPECT_EQ(fleet->Remove("b").code(), StatusCode::kNotFound);
 }
 

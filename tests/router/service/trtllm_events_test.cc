@@ -193,8 +193,9 @@ TEST(TrtllmEvents, OtherRanksAreLeftOut) {
   EXPECT_EQ(worker.residencies(), 0u);
 }
 
-// Without this bound, a document with 16 MiB of empty texts takes 480 MiB of memory.
-TEST(TrtllmEvents, ValuesAreBoundedByTheBytes) {
+// The size of a document limits its number of JSON values. Without this limit, a document with
+// 16 MiB of empty strings takes 480 MiB of memory.
+TEST(TrtllmEvents, TheSizeLimitsTheNumberOfValues) {
   const auto listed = [](const std::string& element, size_t count) {
     std::string text = "[" + element;
     for (size_t i = 1; i < count; ++i) text += "," + element;
@@ -272,7 +273,8 @@ TEST(TrtllmEvents, ATextBecomesABoundedNumberOfEvents) {
   ASSERT_TRUE(many.ok());
   EXPECT_LE(many->events.size(), 101u);
   EXPECT_TRUE(events.lacks_events());
-  EXPECT_TRUE(std::holds_alternative<BlockRemoved>(many->events.back())) << "nothing stays";
+  EXPECT_TRUE(std::holds_alternative<BlockRemoved>(many->events.back()))
+      << "the batch ends with the remove of all blocks";
 }
 
 TEST(TrtllmEvents, BlocksOfOneEventBecomeABoundedNumberOfEvents) {
@@ -300,8 +302,8 @@ TEST(TrtllmEvents, BlocksOfOneEventBecomeABoundedNumberOfEvents) {
   }
 }
 
-// The time of a bad event depends only on the held blocks, and not on earlier blocks.
-TEST(TrtllmEvents, TheCostOfABadEventDependsOnTheRemovedBlocks) {
+// Blocks that were removed earlier do not add to the time of a bad event.
+TEST(TrtllmEvents, TheCostOfABadEventDependsOnlyOnTheHeldBlocks) {
   constexpr int64_t kBlocks = kSanitized ? 10'000 : 50'000;
   const std::string bad = Json(std::vector<int>(kBlocks)).dump();
   const auto decode_ns = [&bad](int64_t blocks) {

@@ -275,7 +275,7 @@ TEST_F(SourceFilesTest, AReloadChangesOnlyTheConfiguredSources) {
   EXPECT_EQ(changes->added, 1u);
   EXPECT_EQ(changes->removed, 1u);
   ASSERT_EQ(changes->errors.size(), 1u);
-  EXPECT_EQ(changes->errors[0].message(), "two sources are named f");
+  EXPECT_EQ(changes->errors[0].message(), "a worker named f exists already");
   EXPECT_THAT(Names(), UnorderedElementsAre("b", "c", "f"));
   ASSERT_TRUE(AwaitLine({"source_removed source=a by=configuration"}));
 }

@@ -126,7 +126,7 @@ TEST_F(SourceSetTest, AListWithTwoSourcesOfOneNameIsRefused) {
 TEST_F(SourceSetTest, ASourceOfAClientStaysUntilTheClientRemovesIt) {
   ASSERT_TRUE(fleet->Add(Source("a", "client"), AddedBy::kClient).ok());
   const WorkerId client = IdOf("a");
-  EXPECT_THAT(Messages(Follow({Source("a")})), ElementsAre("two sources are named a"));
+  EXPECT_THAT(Messages(Follow({Source("a")})), ElementsAre("a worker named a exists already"));
   EXPECT_EQ(IdOf("a"), client);
   Follow({});
   EXPECT_THAT(Names(), ElementsAre("a"));
@@ -149,7 +149,7 @@ TEST_F(SourceSetTest, AClientsWorkerInThePlaceOfARemovedSourceStays) {
   Follow({Source("a")});
   ASSERT_TRUE(fleet->Remove("a").ok());
   ASSERT_TRUE(fleet->Add(Source("a", "client"), AddedBy::kClient).ok());
-  EXPECT_THAT(Messages(set->Follow()), ElementsAre("two sources are named a"));
+  EXPECT_THAT(Messages(set->Follow()), ElementsAre("a worker named a exists already"));
   Follow({});
   EXPECT_EQ(ModelOf("a"), "client");
 }

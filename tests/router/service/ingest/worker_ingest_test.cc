@@ -17,6 +17,7 @@ namespace kvcast::router {
 namespace {
 
 using kvcast::testing::Batch;
+using kvcast::testing::BatchOfOneArray;
 using kvcast::testing::DenseStore;
 using kvcast::testing::EngineScheme;
 using kvcast::testing::Full;
@@ -47,16 +48,6 @@ struct SourceTest : ::testing::Test {
   PrefixIndex index;
   std::unique_ptr<WorkerIngest> source;
 };
-
-// [0.0, [["Event", ...]], nil], written by hand, because no encoder of this project writes this
-// form.
-std::vector<uint8_t> BatchOfOneArray(const std::string& tag, uint8_t argument) {
-  std::vector<uint8_t> payload = {0x93, 0xcb, 0, 0, 0, 0, 0, 0, 0, 0, 0x91, 0x92};
-  payload.push_back(static_cast<uint8_t>(0xa0 + tag.size()));
-  payload.insert(payload.end(), tag.begin(), tag.end());
-  payload.insert(payload.end(), {argument, 0xc0});
-  return payload;
-}
 
 TEST_F(SourceTest, AppliesDecodedEvents) {
   Send(Batch(StoreFull(Hashes(1, 4), 0)));
