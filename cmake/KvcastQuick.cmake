@@ -10,6 +10,11 @@ function(kvcast_precompile target)
   target_precompile_headers(${target} PRIVATE <algorithm> <array> <atomic> <chrono> <deque> <functional> <map> <memory>
     <optional> <random> <set> <span> <string> <string_view> <thread> <unordered_map> <utility> <variant> <vector>
     <nlohmann/json.hpp> ${ARGN})
+  # Without this option, clang writes the times of the headers into the file. ccache then finds no object that uses the
+  # file after the next clone.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    target_compile_options(${target} PRIVATE "SHELL:-Xclang -fno-pch-timestamp")
+  endif()
 endfunction()
 
 # Precompiled headers are valid only with equal options. Libraries compile with -fPIC, and programs with -fPIE.

@@ -12,6 +12,7 @@
 
 #include "apps/commands/curve_options.h"
 #include "apps/commands/nats_options.h"
+#include "apps/commands/relay_http.h"
 #include "apps/demo/demo_options.h"
 #include "apps/engine/engine_options.h"
 #include "apps/simulate/simulate_options.h"
@@ -118,7 +119,8 @@ struct RelayOptions {
   bool hashes_only = false;
   bool repeats_are_refreshes = false;  // see PublisherConfig
   CurveServerOptions curve;
-  NatsFlags nats;  // without a URL, the relay writes no log
+  NatsFlags nats;       // without a URL, the relay writes no log
+  RelayHttpFlags http;  // without `listen`, the relay has no HTTP server
   LogOptions log;
 };
 int RunRelay(const RelayOptions& options);

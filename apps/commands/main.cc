@@ -340,6 +340,24 @@ void AddReplay(CLI::App& app, ReplayOptions& options, Command& command) {
   sub->callback([&] { command = [&] { return RunReplay(options); }; });
 }
 
+void AddRelayHttp(CLI::App& sub, RelayHttpFlags& http) {
+  CLI::Option* const listen = sub.add_option(
+      "--http", http.listen,
+      "ADDR:PORT: answer GET /healthz, /readyz and /metrics there (default: no HTTP)");
+  sub.add_option("--token-file", http.token_file,
+                 "file of mode 0600 with lines ROLE TOKEN; /metrics then needs a token with the "
+                 "role observe or admin")
+      ->needs(listen);
+  sub.add_option("--tls-cert", http.tls_cert,
+                 "PEM file with the certificate and its chain; the relay then serves HTTPS")
+      ->needs(listen);
+  sub.add_option("--tls-key", http.tls_key, "PEM file with the key of --tls-cert")->needs(listen);
+  sub.add_flag("--allow-remote", http.allow_remote,
+               "--http may listen beyond loopback. Without --token-file, /metrics then needs no "
+               "authentication")
+      ->needs(listen);
+}
+
 void AddRelay(CLI::App& app, RelayOptions& options, Command& command) {
   CLI::App* sub = app.add_subcommand(
       "relay", "follow one engine and publish its events again, with epochs, digests and CURVE");
@@ -372,6 +390,7 @@ void AddRelay(CLI::App& app, RelayOptions& options, Command& command) {
   sub->add_flag("--insecure-source", options.insecure_source,
                 "allow a source beyond loopback without CURVE");
   AddRelayNats(*sub, options.nats);
+  AddRelayHttp(*sub, options.http);
   AddLog(*sub, options.log);
   sub->callback([&] { command = [&] { return RunRelay(options); }; });
 }

@@ -110,7 +110,8 @@ Result<OpenLog> NatsLogs::Open(const std::string& name, const OpenLogOptions& op
   } catch (const std::system_error& error) {
     return Status(StatusCode::kUnavailable, std::string("cannot start a thread: ") + error.what());
   }
-  return OpenLog{config.endpoint, config.replay_endpoint, std::move(reader)};
+  const auto status = [bridge = reader->bridge.get()] { return bridge->status(); };
+  return OpenLog{config.endpoint, config.replay_endpoint, std::move(reader), status};
 }
 
 }  // namespace kvcast::tools

@@ -54,6 +54,7 @@ class NatsRelay {
 class NatsRelay::Writer {
  public:
   Writer(const NatsRelay& relay, RelayHistory& history);
+  event_log::WriterStatus status() const { return writer_.status(); }
 
  private:
   void Note(const event_log::WriterStatus& status) const;

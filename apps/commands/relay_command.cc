@@ -90,6 +90,12 @@ int RunRelay(const RelayOptions& options) {
   if (!config.ok()) return Fail(config.status());
   StateLog states(*log, config->source.endpoint);
   config->subscriber.on_state = [&states](WorkerId, const SourceStatus& status) { states(status); };
+  std::unique_ptr<RelayHttp> http;
+  if (!options.http.listen.empty()) {
+    auto started = RelayHttp::Start(options.http, !options.nats.connection.url.empty(), *log);
+    if (!started.ok()) return Fail(started.status());
+    http = std::move(started).value();
+  }
   std::unique_ptr<NatsRelay> nats;
   if (!options.nats.connection.url.empty()) {
     auto made = NatsRelay::Create(options.nats, *log);
@@ -108,6 +114,14 @@ int RunRelay(const RelayOptions& options) {
   config->recovery.reset();
   std::unique_ptr<NatsRelay::Writer> writer;  // destroyed before `relay`
   if (nats) writer = nats->Write((*relay)->history());
+  std::shared_ptr<void> shown;  // released before `writer`
+  if (http) {
+    shown = http->Show([&relay, writer = writer.get()] {
+      RelayReport report = {(*relay)->source(), (*relay)->counters(), {}};
+      if (writer != nullptr) report.log = writer->status();
+      return report;
+    });
+  }
   while (StopSignal() == 0) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     if (const Status status = (*relay)->status(); !status.ok()) return Fail(status);

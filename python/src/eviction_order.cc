@@ -91,7 +91,7 @@ class Order {
     const OffloadKey parsed = OffloadKeyOf(key, "key");
     const uint32_t chunk = table_.Find(parsed);
     if (chunk == kNoChunk || !table_[chunk].present()) return;
-    policy_->OnCharged(chunk, use, ++last_rank_);
+    policy_->OnRequestFinished(chunk, use, ++last_rank_);
   }
   std::optional<py::list> Evict(int64_t count, const py::object& kept) {
     const auto parsed = OffloadKeysOf(kept);

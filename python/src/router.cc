@@ -215,7 +215,7 @@ void AddRouter(py::module_& module) {
            "lost, scheme.")
       .def_property_readonly("http_port", &Router::http_port, "The port of the HTTP API.")
       .def_property_readonly("admin_port", &Router::admin_port,
-                             "The port of the second address; 0: none.")
+                             "The port of the admin address (admin_listen); 0: none.")
       .def_property_readonly("relay_endpoint", &Router::relay_endpoint,
                              "The endpoint of the relay; \"\": none.")
       .def_property_readonly("closed", &Router::closed)

@@ -118,7 +118,7 @@ Status PrefixIndex::Impl::RestoreLearned(WorkerId id, FieldReader& from) {
   worker.has_names = from.Bool();
   worker.lower_names = from.Bool();
   worker.announced = from.Int();
-  worker.catalogue_changes = ~uint64_t{0};
+  worker.registry_changes = ~uint64_t{0};
   Commit(worker);
   if (from.AtEnd()) return Status();
   return {StatusCode::kMalformed, "the saved properties of the worker are damaged"};

@@ -57,7 +57,7 @@ struct WorkerState {
   WorkerConfig config;
   GroupRegistry registry;
   // registry.changes() when view->rules was made. ~0: the next Commit makes the rules again.
-  uint64_t catalogue_changes = 0;
+  uint64_t registry_changes = 0;
   IndexCounters counters;
   std::array<uint64_t, kTiers> residencies{};
   router::HitReportState hit_reports;
@@ -119,7 +119,7 @@ struct WorkerState {
     const auto bit = static_cast<uint8_t>(1u << static_cast<uint8_t>(tier));
     if (((shown.refused_tiers & bit) != 0) == refused) return;
     shown.refused_tiers ^= bit;
-    catalogue_changes = ~uint64_t{0};
+    registry_changes = ~uint64_t{0};
   }
   // Counts the verdict on an event of the tier. True: the event changes residency.
   bool Accept(Verdict verdict, Tier tier, const std::optional<int64_t>& group_idx) {

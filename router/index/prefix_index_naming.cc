@@ -226,7 +226,7 @@ void PrefixIndex::Impl::NoteLookahead(WorkerState& worker, const BlockStored& ev
     worker.ambiguous.AddEverything();
     worker.ambiguous_changed = true;
   }
-  worker.catalogue_changes = ~uint64_t{0};
+  worker.registry_changes = ~uint64_t{0};
 }
 
 bool PrefixIndex::Impl::IsKnown(WorkerState& worker, const BlockHash& hash) {
@@ -322,7 +322,7 @@ void PrefixIndex::Impl::NoteReuse(WorkerState& worker, const BlockStored& event,
     if (!shows || content_.contents[0] == kUnnamed || start.end == 0) continue;
     worker.evidence.NoteHit(start.end, static_cast<uint32_t>(hash_block_size));
     worker.shown.shortest_hit = worker.evidence.shortest_hit();
-    worker.catalogue_changes = ~uint64_t{0};
+    worker.registry_changes = ~uint64_t{0};
   }
 }
 

@@ -38,9 +38,9 @@ void PrefixIndex::Impl::Commit(WorkerState& worker) {
   WorkerView& view = *worker.view;
   const WorkerRules* const known = view.rules.load(std::memory_order_relaxed);
   const WorkerRules* rules = known;
-  const bool learned = worker.catalogue_changes != worker.registry.changes() || known == nullptr;
+  const bool learned = worker.registry_changes != worker.registry.changes() || known == nullptr;
   if (learned) {
-    worker.catalogue_changes = worker.registry.changes();
+    worker.registry_changes = worker.registry.changes();
     rules = rule_sets_.Use(WorkerRules(worker.config, worker.registry, worker.shown));
   }
   const AmbiguousNames* const ambiguous_before = view.ambiguous.load(std::memory_order_relaxed);
@@ -196,7 +196,7 @@ void PrefixIndex::Impl::SwapHidden(WorkerId id) {
     younger.hit_reports.NoteRecord();
     younger.evidence.Close();  // the number of stores of each block is unknown
   }
-  younger.catalogue_changes = ~uint64_t{0};
+  younger.registry_changes = ~uint64_t{0};
   younger.ambiguous.AddAll(elder.ambiguous);
   younger.ambiguous_changed = true;
   Commit(younger);
@@ -227,7 +227,7 @@ void PrefixIndex::Impl::ClearWorker(WorkerId id, bool forget_groups) {
     Result<GroupRegistry> registry = GroupRegistry::FromConfig(worker.config);
     KV_CHECK(registry.ok());
     worker.registry = std::move(registry).value();
-    worker.catalogue_changes = ~uint64_t{0};
+    worker.registry_changes = ~uint64_t{0};
     ForgetNames(worker);
   }
   worker.evidence.ForgetBlocks();
@@ -272,7 +272,7 @@ void PrefixIndex::Impl::LearnRules(WorkerId id, std::optional<EngineRules> rules
   WorkerState& worker = *slots_[it->second];
   if (worker.shown.rules == rules) return;
   worker.shown.rules = rules;
-  worker.catalogue_changes = ~uint64_t{0};
+  worker.registry_changes = ~uint64_t{0};
   Commit(worker);
 }
 
@@ -306,7 +306,7 @@ void PrefixIndex::Impl::ForgetNames(WorkerState& worker) {
   worker.evidence = {};
   worker.sample.Clear();
   worker.announced = 0;
-  worker.catalogue_changes = ~uint64_t{0};
+  worker.registry_changes = ~uint64_t{0};
 }
 
 }  // namespace kvcast

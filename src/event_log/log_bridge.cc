@@ -15,20 +15,6 @@ constexpr int64_t kRewindPauseMs = 500;
 
 }  // namespace
 
-std::string_view BridgeStateName(BridgeState state) {
-  switch (state) {
-    case BridgeState::kUnreachable:
-      return "unreachable";
-    case BridgeState::kReading:
-      return "reading";
-    case BridgeState::kSilent:
-      return "silent";
-    case BridgeState::kFollowing:
-      return "following";
-  }
-  return "unknown";
-}
-
 LogBridge::LogBridge(LogBridgeConfig config, EventLog& log)
     : config_(std::move(config)), log_(log), replica_(*this), heard_ms_(config_.now_ms()) {}
 

@@ -20,30 +20,14 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "kvcast/stream/publisher.h"
 #include "src/base/mutex.h"
+#include "src/event_log/bridge_status.h"
 #include "src/event_log/event_log.h"
 #include "src/event_log/log_replica.h"
 
 namespace kvcast::event_log {
-
-enum class BridgeState : uint8_t {
-  kUnreachable,  // the log cannot be read; BridgeStatus::error has the cause
-  kReading,      // no complete snapshot was read yet, or its state cannot be published (error)
-  kSilent,       // no announcement of the last kAliveMs was reached
-  kFollowing,
-};
-std::string_view BridgeStateName(BridgeState state);
-
-struct BridgeStatus {
-  BridgeState state = BridgeState::kUnreachable;
-  std::string error;
-  ReplicaCounters replica;
-  uint64_t rewinds = 0;     // the log was read again from its first message
-  uint64_t mismatches = 0;  // announced digests that differed from the digests of the state
-};
 
 struct LogBridgeConfig {
   // The next six options are options of the publisher. The publisher has no limits per client.

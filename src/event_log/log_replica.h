@@ -15,6 +15,7 @@
 
 #include "kvcast/core/status.h"
 #include "kvcast/stream/relay_history.h"
+#include "src/event_log/bridge_status.h"
 #include "src/event_log/event_log.h"
 #include "src/event_log/log_record.h"
 
@@ -35,13 +36,6 @@ class ReplicaTarget {
   virtual bool Fits(const PublisherStatus&) const { return true; }
   // Adds the next batch. An empty payload: the next number belongs to no batch.
   virtual void Add(std::span<const uint8_t> payload, const std::optional<EngineMark>& mark) = 0;
-};
-
-struct ReplicaCounters {
-  uint64_t snapshots = 0;    // snapshots with which the replica began
-  uint64_t adoptions = 0;    // epochs that began with the state that the replica had
-  uint64_t gaps = 0;         // how often the replica was lost
-  uint64_t bad_records = 0;  // messages that are not records, and snapshots that cannot be used
 };
 
 // Thread-compatible.

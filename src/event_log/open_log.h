@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "kvcast/core/status.h"
+#include "src/event_log/bridge_status.h"
 
 namespace kvcast {
 
@@ -22,6 +23,8 @@ struct OpenLog {
   std::string endpoint;
   std::string replay_endpoint;
   std::shared_ptr<void> reader;  // the log is read until this pointer is released
+  // May be called until `reader` is released, on any thread. Empty: there is no status.
+  std::function<event_log::BridgeStatus()> status = {};
 };
 
 // Options of the publisher in this process; see PublisherConfig.

@@ -1,10 +1,11 @@
 #!/usr/bin/python3
 """Checks rules of style that a program can check, in every C++ and CUDA file of the tree. ARCHITECTURE.md must
-name every folder in the root of the tree.
+name every folder in the root of the tree. A test that a document names must exist.
 
 usage: tidy.py SOURCE_DIR
 SPDX-License-Identifier: Apache-2.0
 """
+import fnmatch
 import pathlib
 import re
 import sys
@@ -77,13 +78,32 @@ def check(root, path, problems):
     return re.search(r"\bvirtual\b[^;{]*\)\s*(?:const\s*)?(?:noexcept\s*)?= 0;", text) is not None
 
 
+def tests_of(text):
+    """Yields (suite, name) of each test in the text of a source file."""
+    yield from re.findall(r"\bTEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\)", text)
+
+
+def check_documents(root, tests, problems):
+    """`tests`: (suite, name) of all tests. A document names a test as `Suite.Name`; * stands for any characters."""
+    named = 0
+    for path in sorted(root.glob("*.md")) + [p for folder in (*FOLDERS, "docs", "bench")
+                                             for p in sorted((root / folder).rglob("*.md"))]:
+        text = path.read_text(encoding="utf-8")
+        for name in re.findall(r"`([A-Z]\w+\.(?:[A-Z]\w*\*?|\*))`", text):
+            named += 1
+            if not any(fnmatch.fnmatchcase(f"{suite}.{test}", name) for suite, test in tests):
+                problems.append(f"{path.relative_to(root)}: there is no test {name}")
+    return named
+
+
 def main():
     root = pathlib.Path(sys.argv[1]).resolve()
-    problems, files, abstract = [], 0, []
+    problems, files, abstract, tests = [], 0, [], set()
     for folder in FOLDERS:
         for path in sorted((root / folder).rglob("*")):
             if path.suffix in (".h", ".cc", ".cu", ".cuh") and path.is_file():
                 files += 1
+                tests.update(tests_of(path.read_text(encoding="utf-8")))
                 if check(root, path, problems):
                     abstract.append(path.name)
     if len(abstract) > MAX_ABSTRACT_CLASSES:
@@ -92,8 +112,9 @@ def main():
     for folder in sorted(p.name for p in root.iterdir() if p.is_dir() and not p.name.startswith(".")):
         if folder not in ("build",) and f"`{folder}" not in architecture:
             problems.append(f"ARCHITECTURE.md does not name the folder {folder}")
+    named = check_documents(root, tests, problems)
     print("\n".join(problems))
-    print(f"{files} files, {len(problems)} problems")
+    print(f"{files} files, {named} tests named in documents, {len(problems)} problems")
     return 1 if problems or files == 0 else 0
 
 

@@ -176,7 +176,7 @@ constexpr std::array kAttacks = {
     Attack{
         .name = "never-removed", .summary = "blocks that are never removed", .batch = NeverRemoves},
     Attack{.name = "large-batches",
-           .summary = "batches of 16 MiB",
+           .summary = "batches of 20 MiB",
            .batch = LargeBatches,
            .constant = true},
 };

@@ -14,8 +14,8 @@ namespace kvcast::router {
 // that is not written.
 void LogAnswer(Logger& log, const HttpAnswer& answer);
 
-// Must be called after the listener is bound. `listener`: "public" or "admin". `port`: the bound
-// port.
+// Must be called after the listener is bound. `listener`: "public", "admin" or "relay". `port`: the
+// bound port.
 void LogListening(Logger& log, std::string_view listener, const HttpOptions& options, int port);
 
 }  // namespace kvcast::router

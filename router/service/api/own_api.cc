@@ -6,11 +6,11 @@
 #include <string>
 #include <utility>
 
-#include "router/service/api/metrics.h"
 #include "router/service/api/source_change.h"
 #include "router/service/api/source_json.h"
 #include "router/service/api/state_json.h"
 #include "router/service/json/json_fields.h"
+#include "router/service/metrics/metrics.h"
 #include "router/service/route/decision_json.h"
 #include "router/service/route/packed_query.h"
 #include "router/service/route/query.h"
@@ -150,6 +150,7 @@ WorkerMetrics ReadWorkerMetrics(const ServiceCore& core, const FleetWorker& work
   metrics.tallies = source.group_tallies();
   metrics.rejects = core.index.GroupRejects(worker.id);
   metrics.feed = core.fleet->feed(worker.id);
+  metrics.log = core.fleet->log(worker.id);
   metrics.insecure = worker.config.insecure;
   metrics.load = core.request_router->load(worker.id);
   metrics.load_rates = worker.load_rates->view(core.steady_ms());

@@ -25,7 +25,7 @@
 #include <functional>
 #include <vector>
 
-#include "router/service/api/metrics.h"
+#include "router/service/metrics/metrics.h"
 #include "router/service/route/service_core.h"
 #include "src/http/http_server.h"
 

@@ -272,7 +272,7 @@ Status Fleet::FollowRank(const std::shared_ptr<const FleetWorker>& worker,
     if (Status status = OpenLogOf(*worker, source); !status.ok()) return status;
   }
   Status added = SubscriberOf(worker->id).Add(source, std::make_shared<WorkerSink>(*this, worker));
-  if (!added.ok()) log_readers_.erase(worker->id);
+  if (!added.ok()) CloseLogOf(worker->id);
   return added;
 }
 
@@ -290,8 +290,26 @@ Status Fleet::OpenLogOf(const FleetWorker& worker, SourceConfig& source) {
   if (!log.ok()) return log.status();
   source.endpoint = log->endpoint;
   source.replay_endpoint = log->replay_endpoint;
-  log_readers_.emplace(worker.id, std::move(log->reader));
+  const MutexLock lock(log_mutex_);
+  logs_.emplace(worker.id, std::move(log).value());
   return Status();
+}
+
+// The release of the reader waits for its thread, so it runs without log_mutex_.
+void Fleet::CloseLogOf(WorkerId worker) {
+  OpenLog closed;
+  const MutexLock lock(log_mutex_);
+  const auto it = logs_.find(worker);
+  if (it == logs_.end()) return;
+  closed = std::move(it->second);
+  logs_.erase(it);
+}
+
+std::optional<event_log::BridgeStatus> Fleet::log(WorkerId worker) const {
+  const MutexLock lock(log_mutex_);
+  const auto it = logs_.find(worker);
+  if (it == logs_.end() || !it->second.status) return std::nullopt;
+  return it->second.status();
 }
 
 void Fleet::BetweenTurns(size_t shard,
@@ -320,7 +338,7 @@ Status Fleet::RemoveRank(std::string_view name) {
   }
   feeds_->Remove(worker->id);
   SubscriberOf(worker->id).Remove(worker->id);
-  log_readers_.erase(worker->id);
+  CloseLogOf(worker->id);
   Drop(*worker);
   return Status();
 }

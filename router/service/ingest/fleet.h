@@ -127,6 +127,8 @@ class Fleet {
   Status Push(std::string_view name, std::string_view body);
   // The counters of a source whose events are polled or pushed.
   FeedCounters feed(WorkerId worker) const { return feeds_->counters(worker); }
+  // nullopt: the events of the worker are not in a log.
+  std::optional<event_log::BridgeStatus> log(WorkerId worker) const;
   SourceState State(const FleetWorker& worker) const {
     return worker.source->State(stream(worker.id).state);
   }
@@ -154,6 +156,7 @@ class Fleet {
   Status FollowRank(const std::shared_ptr<const FleetWorker>& worker,
                     std::optional<SavedPosition> resume) KV_REQUIRES(admin_mutex_);
   Status OpenLogOf(const FleetWorker& worker, SourceConfig& source) KV_REQUIRES(admin_mutex_);
+  void CloseLogOf(WorkerId worker) KV_REQUIRES(admin_mutex_);
   Status RemoveRank(std::string_view name) KV_REQUIRES(admin_mutex_);
 
   PrefixIndex& index_;
@@ -169,8 +172,9 @@ class Fleet {
   FleetView view_ KV_GUARDED_BY(view_mutex_) = std::make_shared<const FleetList>();
   std::unordered_map<WorkerId, std::shared_ptr<const FleetWorker>> by_id_
       KV_GUARDED_BY(view_mutex_);
+  mutable Mutex log_mutex_;
   // Of the workers whose events are in a log.
-  std::unordered_map<WorkerId, std::shared_ptr<void>> log_readers_ KV_GUARDED_BY(admin_mutex_);
+  std::unordered_map<WorkerId, OpenLog> logs_ KV_GUARDED_BY(log_mutex_);
   // These members must be declared last, because their threads use the other members.
   std::vector<std::unique_ptr<Subscriber>> subscribers_;  // by shard of the index
   std::unique_ptr<EventFeeds> feeds_;

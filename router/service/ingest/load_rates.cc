@@ -74,7 +74,7 @@ Json TierToJson(const TierLoadRate& tier) {
 }
 
 // nullopt: the value is not configured.
-std::optional<double> Told(int64_t value) {
+std::optional<double> Configured(int64_t value) {
   return value > 0 ? std::optional(static_cast<double>(value)) : std::nullopt;
 }
 
@@ -119,7 +119,7 @@ LoadCosts LoadRates::CostsAt(int64_t now_ms) const {
                                       static_cast<double>(config_.prefill_tokens_per_s);
   const auto cost = [&](const LoadRate& rate, int64_t configured) -> std::optional<double> {
     const auto measured = rate.bytes_per_second(now_ms);
-    const auto best = measured ? measured : Told(configured);
+    const auto best = measured ? measured : Configured(configured);
     return best ? std::optional(computed_bytes_per_s / *best) : std::nullopt;
   };
   costs.cpu = cost(cpu_, config_.cpu_bytes_per_s);
@@ -129,7 +129,7 @@ LoadCosts LoadRates::CostsAt(int64_t now_ms) const {
 }
 
 TierLoadRate LoadRates::Describe(const LoadRate& rate, int64_t configured, int64_t now_ms) const {
-  TierLoadRate tier{.configured = Told(configured),
+  TierLoadRate tier{.configured = Configured(configured),
                     .measured = rate.bytes_per_second(now_ms),
                     .cost = {},
                     .samples = rate.samples(),

@@ -51,7 +51,7 @@ void ArcPolicy::OnTouch(uint32_t chunk) {
   }
 }
 
-void ArcPolicy::OnCharged(uint32_t chunk, ChunkUse use, uint64_t /*rank*/) {
+void ArcPolicy::OnRequestFinished(uint32_t chunk, ChunkUse use, uint64_t /*rank*/) {
   if (use == ChunkUse::kOffered) return;
   const bool in_t2 = use == ChunkUse::kReused || t2_.Contains(chunk);
   (in_t2 ? t2_ : t1_).MoveToNewest(chunk);

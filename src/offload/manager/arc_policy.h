@@ -25,7 +25,7 @@ class ArcPolicy final : public EvictionPolicy {
   void OnStoreFailed(uint32_t chunk) override { ChunkList::Remove(table_, chunk); }
   void OnTouch(uint32_t chunk) override;
   void OnAccess(uint32_t, uint64_t, int64_t) override {}
-  void OnCharged(uint32_t chunk, ChunkUse use, uint64_t rank) override;
+  void OnRequestFinished(uint32_t chunk, ChunkUse use, uint64_t rank) override;
   void OnStoreMiss(uint32_t chunk) override;
   bool ChooseVictims(int64_t slots, uint64_t mark, std::vector<uint32_t>& victims) const override;
   void OnEvicted(std::span<const uint32_t> victims, std::vector<uint32_t>& forgotten) override;

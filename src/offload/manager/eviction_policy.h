@@ -38,7 +38,7 @@ class EvictionPolicy {
   virtual void OnAccess(uint32_t chunk, uint64_t rank, int64_t end) = 0;
   // A request that used the chunk has finished. The chunk is present. `rank` is greater than all
   // earlier ranks.
-  virtual void OnCharged(uint32_t chunk, ChunkUse use, uint64_t rank) = 0;
+  virtual void OnRequestFinished(uint32_t chunk, ChunkUse use, uint64_t rank) = 0;
   // An absent chunk of the table will be stored. The chunk may be a ghost.
   virtual void OnStoreMiss(uint32_t chunk) = 0;
 

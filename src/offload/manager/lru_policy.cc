@@ -47,7 +47,7 @@ void RankedLruPolicy::OnAccess(uint32_t chunk, uint64_t rank, int64_t end) {
   SetRank(chunk, rank, end);
 }
 
-void RankedLruPolicy::OnCharged(uint32_t chunk, ChunkUse /*use*/, uint64_t rank) {
+void RankedLruPolicy::OnRequestFinished(uint32_t chunk, ChunkUse /*use*/, uint64_t rank) {
   SetRank(chunk, rank, 0);
 }
 

@@ -26,7 +26,7 @@ class LruPolicy final : public EvictionPolicy {
     if (idle_.Contains(chunk)) idle_.MoveToNewest(chunk);
   }
   void OnAccess(uint32_t, uint64_t, int64_t) override {}
-  void OnCharged(uint32_t chunk, ChunkUse, uint64_t) override { OnTouch(chunk); }
+  void OnRequestFinished(uint32_t chunk, ChunkUse, uint64_t) override { OnTouch(chunk); }
   void OnStoreMiss(uint32_t) override {}
   bool ChooseVictims(int64_t slots, uint64_t mark, std::vector<uint32_t>& victims) const override;
   void OnEvicted(std::span<const uint32_t> victims, std::vector<uint32_t>& forgotten) override;
@@ -50,7 +50,7 @@ class RankedLruPolicy final : public EvictionPolicy {
   void OnStoreFailed(uint32_t) override {}
   void OnTouch(uint32_t) override {}
   void OnAccess(uint32_t chunk, uint64_t rank, int64_t end) override;
-  void OnCharged(uint32_t chunk, ChunkUse use, uint64_t rank) override;
+  void OnRequestFinished(uint32_t chunk, ChunkUse use, uint64_t rank) override;
   void OnStoreMiss(uint32_t) override {}
   bool ChooseVictims(int64_t slots, uint64_t mark, std::vector<uint32_t>& victims) const override;
   void OnEvicted(std::span<const uint32_t> victims, std::vector<uint32_t>& forgotten) override;

@@ -164,7 +164,7 @@ void OffloadManager::FinishRequest(OffloadRequestId request) {
   for (const offload::RequestUses::Use& use : impl_->uses.Take(request)) {
     const uint32_t chunk = impl_->table.Find(use.key);
     if (chunk == kNoChunk || !impl_->table[chunk].present()) continue;
-    impl_->policy->OnCharged(chunk, use.use, impl_->uses.NewRank());
+    impl_->policy->OnRequestFinished(chunk, use.use, impl_->uses.NewRank());
   }
 }
 

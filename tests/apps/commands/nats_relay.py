@@ -5,6 +5,7 @@ import atexit
 import json
 import subprocess
 import threading
+import urllib.request
 
 from router_process import until
 
@@ -28,6 +29,12 @@ class Relay:
 
     def log_states(self):
         return [entry["state"] for entry in self.entries if entry["event"] == "nats_state"]
+
+    def metrics(self):
+        """Returns the page of metrics. Needs the flag --http."""
+        (address,) = [entry["address"] for entry in self.entries if entry["event"] == "http_listening"]
+        with urllib.request.urlopen(address + "/metrics", timeout=60) as reply:
+            return reply.read().decode()
 
     def await_state(self, state):
         until(f"the relay is {state}", lambda: self.log_states()[-1:] == [state])

@@ -51,6 +51,13 @@ class NatsRouter(Router):
         raise AssertionError(f"the router ended before {event}")
 
 
+def log_state(router):
+    """Returns the state of the log on the metrics page."""
+    page = router.get("/metrics")
+    return [state for state in ("unreachable", "reading", "silent", "following")
+            if f'kvcast_event_log_state{{worker="engine",state="{state}"}} 1\n' in page]
+
+
 def follow(server, *flags):
     return NatsRouter(KVCAST, "--source", f"engine=nats:{NAME}", "--nats", server.url, *flags)
 
@@ -103,18 +110,21 @@ def kills(server, relay, router, engine):
 def main(folder):
     server = NatsServer(folder / "store").start()
     engine = Engine()
-    relay = Relay(engine.source, server)
+    relay = Relay(engine.source, server, "--http", "127.0.0.1:0")
     relay.await_state("writing")
+    check("the relay shows that it writes", 'kvcast_stream_relay_event_log_state{state="writing"} 1\n' in relay.metrics())
     router = follow(server)
     expect_equal("a router that reads the log", router, engine)
     engine.outlive_ring()
     expect_equal("the engine's ring is too short", router, engine)
 
+    check("the log is followed", log_state(router) == ["following"], log_state(router))
     late = follow(server)
     expect_equal("a late router", late, engine)
     late.end()
     relay.kill()
     until("without the relay, the state is stale", lambda: worker(router)["state"] == "stale")
+    check("without the relay, the log is silent", log_state(router) == ["silent"], log_state(router))
     late = follow(server)
     until("a router that joins without a relay is not synced", lambda: worker(late)["state"] == "bootstrap")
     relay = Relay(engine.source, server)
@@ -152,6 +162,7 @@ def main(folder):
 
     server.kill()
     until("without the server, the state is stale", lambda: worker(router)["state"] == "stale")
+    until("without the server, the log is unreachable", lambda: log_state(router) == ["unreachable"])
     second.await_state("unreachable")
     late = follow(server)
     time.sleep(1)

@@ -144,7 +144,8 @@ TEST_F(FleetTest, ALogIsReadWhileItsWorkerIsFollowed) {
     EXPECT_EQ(options.max_blocks, 1000u) << "a copy has the bound of its source";
     auto made = std::make_shared<int>(0);
     reader = made;
-    return OpenLog{publisher->endpoint(), publisher->replay_endpoint(), std::move(made)};
+    return OpenLog{publisher->endpoint(), publisher->replay_endpoint(), std::move(made),
+                   [] { return event_log::BridgeStatus{.rewinds = 3}; }};
   };
   fleet = Fleet::Create({}, index, {}, {}, {}, open_log).value();
   WorkerRegistration source = Source("a");
@@ -157,9 +158,12 @@ TEST_F(FleetTest, ALogIsReadWhileItsWorkerIsFollowed) {
   ASSERT_TRUE(publisher->Publish(Batch(StoreFull(Hashes(1, 4), 0))).ok());
   ASSERT_TRUE(Eventually([this] { return HasOneBatch(*fleet, "a"); }));
   EXPECT_FALSE(reader.expired());
+  const WorkerId worker = fleet->view()->Find("a")->id;
+  EXPECT_EQ(fleet->log(worker).value().rewinds, 3u);
   EXPECT_FALSE(index.Digests(WorkerId(0)).empty()) << "a snapshot needs digests";
   ASSERT_TRUE(fleet->Remove("a").ok());
   EXPECT_TRUE(reader.expired());
+  EXPECT_FALSE(fleet->log(worker).has_value());
 }
 
 TEST_F(FleetTest, ALogThatCannotBeReadLeavesNothing) {

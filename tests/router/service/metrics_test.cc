@@ -1,6 +1,6 @@
 // The metrics page contains the counters of a worker, and Prometheus' own linter accepts the page.
 // SPDX-License-Identifier: Apache-2.0
-#include "router/service/api/metrics.h"
+#include "router/service/metrics/metrics.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -43,6 +43,31 @@ ServiceMetrics Example() {
 
 bool HasLine(const std::string& page, const std::string& line) {
   return ("\n" + page).find("\n" + line + "\n") != std::string::npos;
+}
+
+TEST(Metrics, OnlyWorkersWithALogHaveItsMetrics) {
+  ServiceMetrics metrics = Example();
+  EXPECT_EQ(RenderMetrics(metrics).find("kvcast_event_log_"), std::string::npos);
+  metrics.workers.push_back(metrics.workers[0]);
+  metrics.workers[1].name = "logged";
+  metrics.workers[1].log = {
+      .state = event_log::BridgeState::kSilent,
+      .error = "",
+      .replica = {.snapshots = 1, .adoptions = 2, .gaps = 3, .bad_records = 4},
+      .rewinds = 5,
+      .mismatches = 6};
+  const std::string page = RenderMetrics(metrics);
+  for (const char* line : {R"(kvcast_event_log_state{worker="logged",state="silent"} 1)",
+                           R"(kvcast_event_log_state{worker="logged",state="following"} 0)",
+                           R"(kvcast_event_log_snapshots_total{worker="logged"} 1)",
+                           R"(kvcast_event_log_adoptions_total{worker="logged"} 2)",
+                           R"(kvcast_event_log_gaps_total{worker="logged"} 3)",
+                           R"(kvcast_event_log_bad_records_total{worker="logged"} 4)",
+                           R"(kvcast_event_log_rewinds_total{worker="logged"} 5)",
+                           R"(kvcast_event_log_mismatches_total{worker="logged"} 6)"}) {
+    EXPECT_TRUE(HasLine(page, line)) << line;
+  }
+  EXPECT_EQ(page.find(R"(kvcast_event_log_state{worker="engine)"), std::string::npos);
 }
 
 TEST(Metrics, GivesCountersByWorkerStateAndReason) {

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "router/service/api/metrics.h"
+#include "router/service/metrics/metrics.h"
 
 namespace kvcast::router {
 

@@ -9,18 +9,19 @@
 #include "kvcast/router/prefix_index.h"
 #include "kvcast/router/scheme_detector.h"
 #include "kvcast/stream/subscriber.h"
-#include "router/service/api/peer_join_metrics.h"
-#include "router/service/api/peer_load_metrics.h"
 #include "router/service/discovery/source_list_report.h"
 #include "router/service/ingest/feed_state.h"
 #include "router/service/ingest/load_rates.h"
 #include "router/service/ingest/worker_ingest.h"
+#include "router/service/metrics/peer_join_metrics.h"
+#include "router/service/metrics/peer_load_metrics.h"
 #include "router/service/relay/relay.h"
 #include "router/service/route/latency.h"
 #include "router/service/route/request_router.h"
 #include "router/service/route/reuse_watch.h"
 #include "router/service/state/router_state.h"
 #include "src/base/logger.h"
+#include "src/event_log/bridge_status.h"
 #include "src/http/http_server.h"
 
 namespace kvcast::router {
@@ -43,7 +44,8 @@ struct WorkerMetrics {
   ReuseByKindAndCause reuse;
   std::vector<uint64_t> rejects;  // see PrefixIndex::GroupRejects
   FeedCounters feed;
-  bool insecure = false;  // see WorkerRegistration
+  std::optional<event_log::BridgeStatus> log;  // nullopt: the events are not in a log
+  bool insecure = false;                       // see WorkerRegistration
 };
 
 // The sums of the counters of several HTTP servers.

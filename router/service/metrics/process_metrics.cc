@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "router/service/api/process_metrics.h"
+#include "router/service/metrics/process_metrics.h"
 
 #include <sys/resource.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "router/service/api/state_metrics.h"
+#include "router/service/metrics/state_metrics.h"
 
 #include <utility>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "router/service/api/reuse_metrics.h"
+#include "router/service/metrics/reuse_metrics.h"
 
 #include <string>
 #include <utility>

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "router/service/api/load_metrics.h"
+#include "router/service/metrics/load_metrics.h"
 
 #include <array>
 #include <string>
 #include <utility>
 
-#include "router/service/api/state_json.h"
 
 namespace kvcast::router {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "router/service/api/metrics.h"
+#include "router/service/metrics/metrics.h"
 
 #include <prometheus/metric_family.h>
 #include <prometheus/text_serializer.h>
@@ -9,12 +9,12 @@
 #include <sstream>
 #include <utility>
 
-#include "router/service/api/load_metrics.h"
-#include "router/service/api/metric_tables.h"
-#include "router/service/api/process_metrics.h"
-#include "router/service/api/reuse_metrics.h"
-#include "router/service/api/state_json.h"
-#include "router/service/api/state_metrics.h"
+#include "router/service/metrics/load_metrics.h"
+#include "router/service/metrics/log_metrics.h"
+#include "router/service/metrics/metric_tables.h"
+#include "router/service/metrics/process_metrics.h"
+#include "router/service/metrics/reuse_metrics.h"
+#include "router/service/metrics/state_metrics.h"
 
 namespace kvcast::router {
 namespace {
@@ -426,6 +426,7 @@ std::string RenderMetrics(const ServiceMetrics& metrics) {
   families.push_back(SchemeSkipFamily(metrics.workers));
   families.push_back(UnnamedFamily(metrics.workers));
   AddReuseFamilies(metrics.workers, families);
+  AddLogFamilies(metrics.workers, families);
   AddLoadRateFamilies(metrics.workers, families);
   std::ostringstream page;
   prometheus::TextSerializer().Serialize(page, families);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "router/service/api/peer_join_metrics.h"
+#include "router/service/metrics/peer_join_metrics.h"
 
 #include <string>
 #include <utility>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "router/service/api/metric_tables.h"
+#include "router/service/metrics/metric_tables.h"
 
 #include <array>
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-#include "router/service/api/metrics.h"
+#include "router/service/metrics/metrics.h"
 
 namespace kvcast::router {
 
