@@ -169,7 +169,7 @@ class Router:
         self.process = subprocess.Popen(
             [KVCAST, "router", "--http", "127.0.0.1:0", "--log-format", "json", "--log-level", "debug", "--relay",
              "tcp://127.0.0.1:0", "--load-endpoint", "tcp://127.0.0.1:0", "--token-file", tokens, "--source", "one=tcp://127.0.0.1:9,insecure=true",
-             "--config", self.config, "--peer", "http://127.0.0.1:9", "--source-file", self.sources, "--state", self.state, "--state-interval", "1"],
+             "--source", "logged=nats:model/engine", "--nats", "nats://127.0.0.1:9", "--config", self.config, "--peer", "http://127.0.0.1:9", "--source-file", self.sources, "--state", self.state, "--state-interval", "1"],
             stderr=subprocess.PIPE, text=True)
         self.lines = []
         self.url = self.await_event("http_listening")["address"]
@@ -230,7 +230,8 @@ with tempfile.TemporaryDirectory() as temporary:
     router.state.rename(router.state.with_name("moved"))
     router.await_event("state_save_failed")
     check("the router is not ready", router.call("/readyz", "")[0] == 503)
-    check("the source is removed", router.call("/v1/sources?name=one", "owner", method="DELETE")[0] == 200)
+    for name in ("one", "logged"):
+        check(f"{name} is removed", router.call(f"/v1/sources?name={name}", "owner", method="DELETE")[0] == 200)
     check("a request fails", router.call("/v1/route", "owner", b'{"tokens": [1]}')[0] == 503)
     check("the router ends", router.stop() == 0)
 check_log(router.lines)
