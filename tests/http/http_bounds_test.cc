@@ -554,7 +554,8 @@ TEST_F(HttpBoundsTest, ALateRequestHoldsNoBytes) {
   Start(options);
   RawHttp client = Client(Head(60000) + std::string(50000, 'x'));
   EXPECT_EQ(StatusOf(client), 408);
-  EXPECT_EQ(server->counters().held_bytes, 0u);
+  // The client may have read the answer before the server stops to count the bytes of the answer.
+  while (server->counters().held_bytes != 0) std::this_thread::yield();
 }
 
 // One request alone exceeds the bound, so the server cannot make room by closing another request.
