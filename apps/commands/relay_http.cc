@@ -12,6 +12,7 @@
 #include "router/service/api/http_log.h"
 #include "router/service/config_json.h"
 #include "router/service/metrics/process_metrics.h"
+#include "router/service/metrics/samples.h"
 #include "src/http/loopback.h"
 
 namespace kvcast::tools {
@@ -19,7 +20,6 @@ namespace {
 
 using event_log::WriterState;
 using event_log::WriterStatus;
-using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 
@@ -44,8 +44,7 @@ constexpr Number<RelayReport> kNumbers[] = {
      kCounter, [](const RelayReport& r) { return r.relay.epochs; }},
     {"kvcast_stream_relay_incomplete_epochs_total",
      "Epochs that began without the earlier batches of the engine, since the relay started. "
-     "Routers "
-     "then have the state cleared.",
+     "Routers then have the state cleared.",
      kCounter, [](const RelayReport& r) { return r.relay.incomplete; }},
     {"kvcast_stream_relay_next_sequence",
      "Sequence number of the engine's batch that the relay publishes next.", kGauge,
@@ -72,8 +71,7 @@ constexpr Number<WriterStatus> kLogNumbers[] = {
      [](const WriterStatus& log) { return log.snapshots; }},
     {"kvcast_stream_relay_event_log_overflows_total",
      "Times that the relay's ring had lost batches that were not in the log, since the relay "
-     "started. "
-     "The relay then writes a snapshot instead.",
+     "started. The relay then writes a snapshot instead.",
      kCounter, [](const WriterStatus& log) { return log.overflows; }},
     {"kvcast_stream_relay_event_log_claims_lost_total",
      "Times that another relay wrote to the log while this relay wrote, since the relay started.",
@@ -84,35 +82,14 @@ constexpr Number<WriterStatus> kLogNumbers[] = {
      kCounter, [](const WriterStatus& log) { return log.purge_failures; }},
 };
 
-template <typename Object>
-void AddNumber(const Number<Object>& number, const Object& object,
-               std::vector<MetricFamily>& families) {
-  ClientMetric metric;
-  const auto value = static_cast<double>(number.read(object));
-  (number.type == kCounter ? metric.counter.value : metric.gauge.value) = value;
-  families.push_back({number.name, number.help, number.type, {std::move(metric)}});
-}
-
-// All states exist from the start, so that an alert never names a series that does not exist yet.
-template <typename State, size_t kStates>
-void AddState(const char* name, const char* help, const State (&states)[kStates], State current,
-              std::string_view (*name_of)(State), std::vector<MetricFamily>& families) {
-  MetricFamily family{name, help, kGauge, {}};
-  for (const State state : states) {
-    ClientMetric metric;
-    metric.label = {{"state", std::string(name_of(state))}};
-    metric.gauge.value = state == current ? 1 : 0;
-    family.metric.push_back(std::move(metric));
+template <typename Object, size_t kCount>
+void AddNumbers(const Number<Object> (&numbers)[kCount], const Object& object,
+                std::vector<MetricFamily>& families) {
+  for (const Number<Object>& number : numbers) {
+    const auto value = static_cast<double>(number.read(object));
+    router::AddValue(number.name, number.help, number.type, value, families);
   }
-  families.push_back(std::move(family));
 }
-
-constexpr SourceState kSourceStates[] = {SourceState::kConnecting, SourceState::kBootstrap,
-                                         SourceState::kSynced,     SourceState::kGap,
-                                         SourceState::kSuspect,    SourceState::kCleared,
-                                         SourceState::kStale,      SourceState::kQuarantined};
-constexpr WriterState kWriterStates[] = {WriterState::kUnreachable, WriterState::kWaiting,
-                                         WriterState::kStandby, WriterState::kWriting};
 
 // A pod whose relay is not ready gets no requests. So a relay is ready while it follows its engine,
 // even if batches are missing or the log cannot be written.
@@ -141,27 +118,34 @@ RelayReport Unconnected(bool writes_log) {
   return report;
 }
 
-}  // namespace
-
+// The metrics in Prometheus text format.
 std::string RelayMetrics(const RelayReport& report) {
   std::vector<MetricFamily> families;
   router::AddProcessFamilies(families);
-  AddState("kvcast_stream_relay_source_state",
-           "1 for the current state of the engine's stream, 0 for all other states.", kSourceStates,
-           report.source.state, &SourceStateName, families);
-  for (const auto& number : kNumbers) AddNumber(number, report, families);
+  families.push_back({"kvcast_stream_relay_source_state",
+                      "1 for the current state of the engine's stream, 0 for all other states.",
+                      kGauge,
+                      {}});
+  router::AddStates(router::kSourceStates, report.source.state, &SourceStateName, {},
+                    families.back());
+  AddNumbers(kNumbers, report, families);
   if (report.log) {
-    AddState(
-        "kvcast_stream_relay_event_log_state",
-        "1 for the current state of the writing of the log, 0 for all other states. waiting: the "
-        "relay waits until no other relay can write. standby: another relay writes.",
-        kWriterStates, report.log->state, &event_log::WriterStateName, families);
-    for (const auto& number : kLogNumbers) AddNumber(number, *report.log, families);
+    families.push_back(
+        {"kvcast_stream_relay_event_log_state",
+         "1 for the current state of the writing of the log, 0 for all other states. waiting: the "
+         "relay waits until no other relay can write. standby: another relay writes.",
+         kGauge,
+         {}});
+    router::AddStates(event_log::kWriterStates, report.log->state, &event_log::WriterStateName, {},
+                      families.back());
+    AddNumbers(kLogNumbers, *report.log, families);
   }
   std::ostringstream page;
   prometheus::TextSerializer().Serialize(page, families);
   return page.str();
 }
+
+}  // namespace
 
 RelayHttp::RelayHttp(bool writes_log) : unconnected_(Unconnected(writes_log)) {}
 

@@ -31,9 +31,6 @@ struct RelayReport {
   std::optional<event_log::WriterStatus> log;  // nullopt: the relay writes no log
 };
 
-// The metrics in Prometheus text format.
-std::string RelayMetrics(const RelayReport& report);
-
 // Answers GET /healthz, /readyz and /metrics. Thread-safe.
 class RelayHttp {
  public:

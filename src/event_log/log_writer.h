@@ -14,6 +14,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -35,6 +36,7 @@ enum class WriterState : uint8_t {
   kStandby,      // another relay writes to the log
   kWriting,
 };
+inline constexpr size_t kWriterStates = 4;
 std::string_view WriterStateName(WriterState state);
 
 struct WriterStatus {

@@ -5,13 +5,14 @@
 #include <string>
 #include <utility>
 
+#include "router/service/metrics/samples.h"
+
 namespace kvcast::router {
 namespace {
 
 using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
-using Labels = std::vector<ClientMetric::Label>;
 
 // Calls `visit` for each tier of each worker, with the labels of that tier.
 template <typename Visit>
@@ -27,10 +28,7 @@ void ForEachTier(const std::vector<WorkerMetrics>& workers, const Visit& visit) 
 
 void AddGauge(MetricFamily& family, Labels labels, const std::optional<double>& value) {
   if (!value) return;
-  ClientMetric metric;
-  metric.label = std::move(labels);
-  metric.gauge.value = *value;
-  family.metric.push_back(std::move(metric));
+  family.metric.push_back(NumberSample(MetricType::Gauge, std::move(labels), *value));
 }
 
 }  // namespace

@@ -2,15 +2,13 @@
 #include "router/service/metrics/log_metrics.h"
 
 #include <algorithm>
-#include <string>
-#include <utility>
+
+#include "router/service/metrics/samples.h"
 
 namespace kvcast::router {
 namespace {
 
-using event_log::BridgeState;
 using event_log::BridgeStatus;
-using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 
@@ -48,7 +46,6 @@ constexpr LogCounter kLogCounters[] = {
      [](const BridgeStatus& log) { return log.mismatches; }},
 };
 
-// All states exist from the start, so that an alert never names a series that does not exist yet.
 MetricFamily LogStateFamily(const std::vector<WorkerMetrics>& workers) {
   MetricFamily family{
       "kvcast_event_log_state",
@@ -59,14 +56,8 @@ MetricFamily LogStateFamily(const std::vector<WorkerMetrics>& workers) {
       {}};
   for (const WorkerMetrics& worker : workers) {
     if (!worker.log) continue;
-    for (size_t i = 0; i < event_log::kBridgeStates; ++i) {
-      const auto state = static_cast<BridgeState>(i);
-      ClientMetric metric;
-      metric.label = {{"worker", worker.name},
-                      {"state", std::string(event_log::BridgeStateName(state))}};
-      metric.gauge.value = worker.log->state == state ? 1 : 0;
-      family.metric.push_back(std::move(metric));
-    }
+    AddStates(event_log::kBridgeStates, worker.log->state, &event_log::BridgeStateName,
+              {{"worker", worker.name}}, family);
   }
   return family;
 }
@@ -76,10 +67,8 @@ MetricFamily LogCounterFamily(const LogCounter& counter,
   MetricFamily family{counter.name, counter.help, MetricType::Counter, {}};
   for (const WorkerMetrics& worker : workers) {
     if (!worker.log) continue;
-    ClientMetric metric;
-    metric.label = {{"worker", worker.name}};
-    metric.counter.value = static_cast<double>(counter.read(*worker.log));
-    family.metric.push_back(std::move(metric));
+    const auto value = static_cast<double>(counter.read(*worker.log));
+    family.metric.push_back(NumberSample(MetricType::Counter, {{"worker", worker.name}}, value));
   }
   return family;
 }

@@ -14,6 +14,7 @@
 #include "router/service/metrics/metric_tables.h"
 #include "router/service/metrics/process_metrics.h"
 #include "router/service/metrics/reuse_metrics.h"
+#include "router/service/metrics/samples.h"
 #include "router/service/metrics/state_metrics.h"
 
 namespace kvcast::router {
@@ -22,18 +23,6 @@ namespace {
 using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
-using Labels = std::vector<ClientMetric::Label>;
-
-ClientMetric NumberSample(MetricType type, Labels labels, double number) {
-  ClientMetric metric;
-  metric.label = std::move(labels);
-  if (type == MetricType::Counter) {
-    metric.counter.value = number;
-  } else {
-    metric.gauge.value = number;
-  }
-  return metric;
-}
 
 ClientMetric Sample(MetricType type, Labels labels, uint64_t value) {
   return NumberSample(type, std::move(labels), static_cast<double>(value));
@@ -198,15 +187,8 @@ MetricFamily StateFamily(const std::vector<WorkerMetrics>& workers) {
       "1 for the current state of the worker's event stream, 0 for all other states.",
       MetricType::Gauge,
       {}};
-  constexpr std::array kStates = {SourceState::kConnecting, SourceState::kBootstrap,
-                                  SourceState::kSynced,     SourceState::kGap,
-                                  SourceState::kSuspect,    SourceState::kCleared,
-                                  SourceState::kStale,      SourceState::kQuarantined};
   for (const WorkerMetrics& worker : workers) {
-    for (const SourceState state : kStates) {
-      Labels labels = {{"worker", worker.name}, {"state", std::string(SourceStateName(state))}};
-      family.metric.push_back(Sample(MetricType::Gauge, std::move(labels), worker.state == state));
-    }
+    AddStates(kSourceStates, worker.state, &SourceStateName, {{"worker", worker.name}}, family);
   }
   return family;
 }
@@ -218,12 +200,8 @@ MetricFamily SchemeStateFamily(const std::vector<WorkerMetrics>& workers) {
       MetricType::Gauge,
       {}};
   for (const WorkerMetrics& worker : workers) {
-    for (size_t i = 0; i < kSchemeStates; ++i) {
-      const auto state = static_cast<SchemeState>(i);
-      Labels labels = {{"worker", worker.name}, {"state", std::string(SchemeStateName(state))}};
-      family.metric.push_back(
-          Sample(MetricType::Gauge, std::move(labels), worker.verdict.state == state));
-    }
+    AddStates(kSchemeStates, worker.verdict.state, &SchemeStateName, {{"worker", worker.name}},
+              family);
   }
   return family;
 }

@@ -1,37 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/metrics/peer_join_metrics.h"
 
-#include <string>
 #include <utility>
+
+#include "router/service/metrics/samples.h"
 
 namespace kvcast::router {
 namespace {
 
-using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 
-void AddValue(const char* name, const char* help, MetricType type, double value,
-              std::vector<MetricFamily>& families) {
-  ClientMetric metric;
-  (type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
-  families.push_back({name, help, type, {std::move(metric)}});
-}
-
-// All series exist from the start, so that an alert never names a series that does not exist yet.
 void AddJoinEnds(TransferEnd end, std::vector<MetricFamily>& families) {
   MetricFamily family = {"kvcast_peer_join_state",
                          "1 for the result of the join from another router (complete, or the "
                          "reason of the failure), 0 for all other results.",
                          MetricType::Gauge,
                          {}};
-  for (size_t i = 0; i < kTransferEnds; ++i) {
-    const auto shown = static_cast<TransferEnd>(i);
-    ClientMetric metric;
-    metric.label = {{"state", std::string(TransferEndName(shown))}};
-    metric.gauge.value = shown == end ? 1 : 0;
-    family.metric.push_back(std::move(metric));
-  }
+  AddStates(kTransferEnds, end, &TransferEndName, {}, family);
   families.push_back(std::move(family));
 }
 

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "router/service/metrics/samples.h"
+
 namespace kvcast::router {
 namespace {
 
@@ -51,20 +53,14 @@ constexpr PeerLoadMetric kPeerLoadMetrics[] = {
 };
 
 ClientMetric CounterWith(const char* label, std::string value, uint64_t count) {
-  ClientMetric metric;
-  metric.label = {{label, std::move(value)}};
-  metric.counter.value = static_cast<double>(count);
-  return metric;
+  return NumberSample(MetricType::Counter, {{label, std::move(value)}}, static_cast<double>(count));
 }
 
 }  // namespace
 
 void AddPeerLoadFamilies(const PeerLoadMetrics& metrics, std::vector<MetricFamily>& families) {
   for (const PeerLoadMetric& entry : kPeerLoadMetrics) {
-    ClientMetric metric;
-    (entry.type == MetricType::Counter ? metric.counter.value : metric.gauge.value) =
-        entry.read(metrics);
-    families.push_back({entry.name, entry.help, entry.type, {std::move(metric)}});
+    AddValue(entry.name, entry.help, entry.type, entry.read(metrics), families);
   }
   MetricFamily rejected{
       "kvcast_peer_load_rejected_total",

@@ -13,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "router/service/metrics/samples.h"
 #include "src/base/version.h"
 
 namespace kvcast::router {
@@ -24,10 +25,7 @@ using prometheus::MetricType;
 
 void AddProcess(const char* name, const char* help, MetricType type, std::optional<double> value,
                 std::vector<MetricFamily>& families) {
-  if (!value) return;
-  ClientMetric metric;
-  (type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = *value;
-  families.push_back({name, help, type, {std::move(metric)}});
+  if (value) AddValue(name, help, type, *value, families);
 }
 
 double SecondsOf(const timeval& time) {

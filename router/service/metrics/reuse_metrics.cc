@@ -4,20 +4,18 @@
 #include <string>
 #include <utility>
 
+#include "router/service/metrics/samples.h"
+
 namespace kvcast::router {
 namespace {
 
 using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
-using Labels = std::vector<ClientMetric::Label>;
 using Workers = const std::vector<WorkerMetrics>&;
 
 ClientMetric Gauge(Labels labels, double value) {
-  ClientMetric metric;
-  metric.label = std::move(labels);
-  metric.gauge.value = value;
-  return metric;
+  return NumberSample(MetricType::Gauge, std::move(labels), value);
 }
 
 std::string KindOf(const WorkerMetrics& worker, size_t group) {

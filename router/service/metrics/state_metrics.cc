@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/metrics/state_metrics.h"
 
-#include <utility>
+#include "router/service/metrics/samples.h"
 
 namespace kvcast::router {
 namespace {
 
-using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 
@@ -59,10 +58,7 @@ constexpr StateMetric kStateMetrics[] = {
 
 void AddStateFamilies(const StateReport& report, std::vector<MetricFamily>& families) {
   for (const StateMetric& entry : kStateMetrics) {
-    ClientMetric metric;
-    (entry.type == MetricType::Counter ? metric.counter.value : metric.gauge.value) =
-        entry.read(report);
-    families.push_back({entry.name, entry.help, entry.type, {std::move(metric)}});
+    AddValue(entry.name, entry.help, entry.type, entry.read(report), families);
   }
 }
 
