@@ -195,7 +195,7 @@ void AddCopyBench(CLI::App& bench, CopyBenchOptions& copy, Command& command) {
 
 void AddSim(CLI::App& app, SimOptions& options, Command& command) {
   CLI::App* sub = app.add_subcommand(kSimCommand.name, kSimCommand.help);
-  sub->add_option("--seeds", options.seeds, "A..B: one run for each number from A to B")
+  sub->add_option("--seeds", options.seeds, "A..B: one run for each seed from A to B")
       ->capture_default_str();
   sub->add_option("--threads", options.threads, "runs at the same time")
       ->check(CLI::Range(int64_t{1}, int64_t{256}))
