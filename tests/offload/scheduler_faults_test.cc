@@ -66,6 +66,48 @@ TEST_P(StaleBlocks, OfARequestThatEndedAreNotStored) {
   EXPECT_THAT(plan.flush, ElementsAre(store->id));
 }
 
+GroupSpec ReferenceWindow(int64_t tokens) {
+  GroupSpec spec = Full();
+  spec.reference_window = tokens;
+  return spec;
+}
+
+// A reference window of 8 tokens frees the fifth block when 28 tokens are computed: the block is
+// behind the prompt of 16 tokens, and before the window.
+TEST(Faults, ABlockThatAReferenceWindowFreedIsNotStoredAfterAReset) {
+  TestEngine engine(Config({ReferenceWindow(8)}));
+  TestRequest& request = engine.Stored(engine.Add(16));
+  engine.Decode(request, 12);
+  const BlockId freed = request.tables[0][4];
+  TestRequest& other = engine.Add(4);
+  engine.Match(other);
+  engine.Schedule(other, 4, {freed.value});
+  engine.Step();
+  engine.Complete();
+  ASSERT_TRUE(engine.scheduler().Reset().ok());
+  engine.Sample(request);
+  const OffloadPlan& plan = engine.Run(request, 1);
+  ASSERT_THAT(plan.stores, SizeIs(1));
+  EXPECT_EQ(engine.PositionsOf(plan.stores[0], request), (Positions{0, 1, 2, 3, 5, 6}));
+}
+
+TEST(Faults, ABlockThatAReferenceWindowFreedIsWrittenAfterItsCopy) {
+  TestEngine engine(Config({ReferenceWindow(8)}));
+  TestRequest& request = engine.Stored(engine.Add(16));
+  std::optional<OffloadJob> store;  // of the fifth block
+  while (request.computed < 28) {
+    engine.Sample(request);
+    const OffloadPlan& plan = engine.Run(request, 1);
+    if (!store && !plan.stores.empty()) store = plan.stores[0];
+  }
+  ASSERT_TRUE(store);
+  ASSERT_EQ(engine.PositionsOf(*store, request), Positions{4});
+  TestRequest& other = engine.Add(4);
+  engine.Match(other);
+  engine.Schedule(other, 4, {store->gpu_blocks[0].value});
+  EXPECT_THAT(engine.Step().flush, Contains(store->id));
+}
+
 TEST(Faults, ABlockThatIsTwiceInATableIsStoredOnceAndItsFenceEnds) {
   TestEngine engine(Config({Window(8)}));
   TestRequest& request = engine.Stored(engine.Add(16));

@@ -6,8 +6,10 @@
 namespace kvcast::offload {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 using Jobs = std::vector<OffloadJobId>;
@@ -190,6 +192,32 @@ TEST(Lifecycle, AResetFlushesRunningJobsAndStartsFromTheBeginning) {
   EXPECT_EQ(engine.Acknowledge(load).loaded.size(), 0u);
   EXPECT_EQ(engine.scheduler().TakeStats().unknown_completions, 1);
   EXPECT_EQ(engine.scheduler().manager().num_chunks(), 0);
+}
+
+TEST(Lifecycle, ARequestKeepsTheBlocksOfALoadThatRunsDuringAReset) {
+  TestEngine engine(Config({Full()}));
+  TestRequest& request = engine.AddCopy(engine.Stored(engine.Add(13)));
+  ASSERT_EQ(engine.Match(request), 12);
+  ASSERT_TRUE(engine.Load(request, 12).ok());
+  const OffloadJobId load = engine.Step().loads.at(0).id;
+  ASSERT_TRUE(engine.scheduler().Reset().ok());
+  EXPECT_TRUE(engine.Finish(request)) << "the load still writes the blocks";
+  EXPECT_THAT(engine.Acknowledge(load).loaded, ElementsAre(request.id));
+}
+
+TEST(Lifecycle, ALoadThatRunsDuringAResetMayFail) {
+  TestEngine engine(Config({Full()}));
+  TestRequest& stored = engine.Stored(engine.Add(13));
+  TestRequest& request = engine.AddCopy(stored);
+  ASSERT_EQ(engine.Match(request), 12);
+  ASSERT_TRUE(engine.Load(request, 12).ok());
+  const OffloadJobId load = engine.Step().loads.at(0).id;
+  ASSERT_TRUE(engine.scheduler().Reset().ok());
+  EXPECT_THAT(engine.Acknowledge(load, 1, /*success=*/false).failed, ElementsAre(request.id));
+  EXPECT_EQ(engine.scheduler().TakeStats().failed_loads, 1);
+  engine.calls.Take();
+  EXPECT_EQ(engine.Match(request), 0);
+  EXPECT_THAT(engine.calls.Take(), Not(Contains("lookup"))) << "another load could fail, too";
 }
 
 TEST(Lifecycle, AResetDropsAFinishedRequestWithARunningStoreAndReportsItsEndOnce) {

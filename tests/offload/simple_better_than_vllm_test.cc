@@ -231,6 +231,23 @@ TEST(SimpleAlloc, MoreTokensThanTheMatchAreRefused) {
   EXPECT_EQ(tier.load_status().code(), StatusCode::kFailedPrecondition);
 }
 
+// A match keeps its host blocks until UpdateAfterAlloc, also if the call loads no tokens.
+TEST(SimpleAlloc, AMatchThatIsNotLoadedKeepsNoBlocks) {
+  TestTier tier(Config({Full()}, 20), Eager(9));
+  tier.Serve(Request("a", Tokens(33)));
+  tier.ForgetGpu();
+  const int64_t free = tier.host_free();
+  CacheRequest copy = Request("b", Tokens(33));
+  EXPECT_EQ(tier.gpu().GetComputedBlocks(copy).tokens, 0);
+  for (const int64_t external_tokens : {0, 48}) {
+    ASSERT_EQ(tier.offload().Match(copy, 0), 32);
+    EXPECT_LT(tier.host_free(), free);
+    EXPECT_EQ(tier.offload().UpdateAfterAlloc(copy, external_tokens).ok(), external_tokens == 0);
+    EXPECT_EQ(tier.host_free(), free) << external_tokens;
+  }
+  tier.offload().RequestFinished(copy, 0);
+}
+
 // The pool of an engine that leaves the ids of released blocks in its tables. vLLM's connector gets
 // such tables.
 class StaleTable final : public GpuBlockPool {

@@ -132,6 +132,10 @@ void OffloadScheduler::OnCompletions(std::span<const OffloadCompletion> completi
     job.pending_workers -= completion.workers;
     if (job.pending_workers > 0) continue;
     if (is_dropped) {
+      if (job.failed && !impl_->config.compatible) {
+        ++impl_->stats.failed_loads;
+        if (Impl::Request* request = impl_->Find(job.request)) request->load_failed = true;
+      }
       impl_->EndLoad(completion.job, job, arrivals);
       impl_->dropped_loads.erase(dropped);
       continue;
@@ -153,10 +157,15 @@ bool OffloadScheduler::RequestFinished(OffloadRequestId id, int64_t computed_tok
   request->final_tokens = all ? known : computed_tokens;
   impl_->finished.push_back(id);
   impl_->FenceFinished(*request);
-  return std::any_of(request->jobs.begin(), request->jobs.end(), [&](OffloadJobId job_id) {
-    const Impl::Job& job = impl_->jobs.at(job_id);
-    return !job.store && !job.within_step;
-  });
+  const auto runs = [](const Impl::Job& job) { return !job.store && !job.within_step; };
+  // vLLM's connector forgets the loads that run during a reset.
+  const bool dropped =
+      !impl_->config.compatible &&
+      std::ranges::any_of(impl_->dropped_loads, [&](const auto& entry) {
+        return entry.second.request == id && !entry.second.given_up && runs(entry.second);
+      });
+  return dropped || std::ranges::any_of(
+                        request->jobs, [&](OffloadJobId job) { return runs(impl_->jobs.at(job)); });
 }
 
 Status OffloadScheduler::Reset() {

@@ -111,10 +111,15 @@ class OffloadScheduler::Impl {
     int64_t pending_workers = 0;
     std::vector<OffloadKey> keys;
     std::vector<BlockId> blocks;  // GPU blocks that a store reads
-    // The part of `blocks` that the engine may write while the request runs: blocks of windows,
-    // blocks of states, and blocks inside which a stored prefix ends.
+    // The part of `blocks` that the engine may write while the request runs: blocks of groups for
+    // which FreesEarly is true, blocks of states, and blocks inside which a stored prefix ends.
     std::vector<BlockId> fenced_from_start;
   };
+  // True: the engine may free blocks of the group before the request ends. vLLM's connector does
+  // not know that a reference window frees blocks.
+  bool FreesEarly(const OffloadGroup& group) const {
+    return group.window_chunks || (group.spec.reference_window > 0 && !config.compatible);
+  }
   OffloadJobId AddJob(Request& request, Job job);
   void AddFencedStore(Request& request, OffloadJob job);
   void Complete(OffloadJobId id, Job job, OffloadArrivals& arrivals);

@@ -35,7 +35,7 @@ bool OffloadScheduler::Impl::IsComplete(const Request& request, size_t group, in
   for (int64_t i = last_only ? end - 1 : end - layout.blocks_per_chunk; i < end; ++i) {
     const TableEntry& entry = table[static_cast<size_t>(i)];
     if (entry.block.value == 0) return false;
-    const bool may_be_lost = !config.compatible && rules.window_chunks.has_value();
+    const bool may_be_lost = !config.compatible && FreesEarly(rules);
     if (may_be_lost && allocated.LastStepOf(entry.block) != entry.step) return false;
   }
   return true;
@@ -114,7 +114,7 @@ void OffloadScheduler::Impl::MakeStoreJob(Request& request) {
     ++accepted;
     const size_t before = job.gpu_blocks.size();
     AddChunkToJob(request, candidate.group, candidate.chunk, job);
-    if (layout.groups[candidate.group].window_chunks) {
+    if (FreesEarly(layout.groups[candidate.group])) {
       record.fenced_from_start.insert(record.fenced_from_start.end(),
                                       job.gpu_blocks.begin() + static_cast<ptrdiff_t>(before),
                                       job.gpu_blocks.end());

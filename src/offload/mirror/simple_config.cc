@@ -70,6 +70,9 @@ Result<std::unique_ptr<SimpleOffload>> SimpleOffload::Create(const SimpleOffload
   if (config.num_cpu_blocks < 1 || config.num_cpu_blocks > kMostBlocks) {
     return Invalid("num_cpu_blocks is not in 1.." + std::to_string(kMostBlocks));
   }
+  if (config.cache.chain_form.lookahead != 0) {
+    return Invalid("chain_form.lookahead is not 0");  // vLLM's pool has hashes without lookahead
+  }
   if (config.num_workers < 1) return Invalid("num_workers is below 1");
   if (config.lazy_target_free < 0) return Invalid("lazy_target_free is negative");
   if (config.lazy_target_free == 0) valid.lazy_target_free = LazyTargetFree(valid.cache);

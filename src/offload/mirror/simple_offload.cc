@@ -32,10 +32,15 @@ int64_t SimpleOffload::Match(const CacheRequest& request, int64_t local_tokens) 
 
 Status SimpleOffload::UpdateAfterAlloc(const CacheRequest& request, int64_t external_tokens) {
   if (impl_->config.mode == StoreMode::kEager) impl_->ProgressOf(request);
-  if (external_tokens == 0) return {};
+  const bool frees_pin = !impl_->config.compatible;
+  if (external_tokens == 0) {
+    if (frees_pin) impl_->DropPin(request.id);
+    return {};
+  }
   const auto pin = impl_->pins.find(request.id);
   const int64_t matched = pin == impl_->pins.end() ? 0 : pin->second.tokens;
   if (external_tokens < 0 || external_tokens > matched || impl_->loads.contains(request.id)) {
+    if (frees_pin) impl_->DropPin(request.id);
     return {StatusCode::kFailedPrecondition,
             request.id + ": external_tokens is not in 0..match, or the request has a load"};
   }
