@@ -53,6 +53,10 @@ bool SequenceState::End(BatchResult result) {
     case BatchResult::kComplete:
       missing_ = false;
       break;
+    case BatchResult::kEmptied:
+      missing_ = false;
+      if (status_.reason == SourceReason::kBadEvents) suspect_ = false;
+      break;
     case BatchResult::kIncomplete:
       missing_ = true;
       status_.reason = SourceReason::kLostBatches;

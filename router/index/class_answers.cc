@@ -125,6 +125,8 @@ uint32_t ClassAnswers::Unknown(const WorkerMatch& match) const {
   }
   if (rules.shortest_hit > 0 && match.gpu_tokens >= rules.shortest_hit)
     drop(UnknownProperty::kReplay);
+  // Blocks of all groups end at multiples of hit_step.
+  if (rules.hit_step > 0 && match.gpu_tokens % rules.hit_step == 0) drop(UnknownProperty::kGroups);
   // A group of unknown size is evaluated as if it needed every block. The answer can therefore only
   // be too small.
   if (match.hit == HitKind::kFull) {

@@ -50,6 +50,7 @@ std::optional<ResidencyTotals> TotalsFrom(FieldReader& from) {
 void SaveShown(const router::WorkerRules::Shown& shown, FieldWriter& to) {
   to.Int(shown.lookahead ? 1 + static_cast<uint64_t>(*shown.lookahead) : 0);
   to.Int(static_cast<uint64_t>(shown.shortest_hit));
+  to.Int(static_cast<uint64_t>(shown.hit_step));
   to.Int(shown.rules ? 1 + static_cast<uint64_t>(*shown.rules) : 0);
   to.Int(shown.refused_tiers);
 }
@@ -58,6 +59,10 @@ void RestoreShown(FieldReader& from, router::WorkerRules::Shown& shown) {
   const uint64_t lookahead = from.Int(1 + static_cast<uint64_t>(kMaxLookahead));
   if (lookahead > 0) shown.lookahead = static_cast<int64_t>(lookahead - 1);
   shown.shortest_hit = static_cast<int64_t>(from.Int(~uint32_t{0}));
+  shown.hit_step = static_cast<int64_t>(from.Int(~uint32_t{0}));
+  if (shown.hit_step == 0 || shown.shortest_hit % shown.hit_step != 0) {
+    shown.shortest_hit = shown.hit_step = 0;
+  }
   const uint64_t rules = from.Int(1 + static_cast<uint64_t>(EngineRules::kV033));
   if (rules > 0) shown.rules = static_cast<EngineRules>(rules - 1);
   shown.refused_tiers = static_cast<uint8_t>(from.Int((1 << kTiers) - 1));

@@ -322,6 +322,7 @@ void PrefixIndex::Impl::NoteReuse(WorkerState& worker, const BlockStored& event,
     if (!shows || content_.contents[0] == kUnnamed || start.end == 0) continue;
     worker.evidence.NoteHit(start.end, static_cast<uint32_t>(hash_block_size));
     worker.shown.shortest_hit = worker.evidence.shortest_hit();
+    worker.shown.hit_step = worker.evidence.hit_step();
     worker.registry_changes = ~uint64_t{0};
   }
 }

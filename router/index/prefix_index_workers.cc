@@ -26,8 +26,6 @@ void DeleteObject(void* /*context*/, uintptr_t object) {
 }  // namespace
 
 PrefixIndex::Impl::~Impl() {
-  // A batch that ended while another batch was paused has left runs that are not tidied.
-  map_.Tidy();
   // No reader is left, so relaxed loads suffice here.
   delete roster_.load(std::memory_order_relaxed);
   for (const std::unique_ptr<WorkerState>& worker : slots_) {

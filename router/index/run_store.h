@@ -144,6 +144,8 @@ class RunStore {
         copies_(seed) {}
   RunStore(const RunStore&) = delete;
   RunStore& operator=(const RunStore&) = delete;
+  // REQUIRES: there are no readers, and all changes are published.
+  ~RunStore();
 
   // Readers do not see the effect of Add and Remove before Publish. The other writer methods see it
   // immediately. `more`: number of blocks that follow this block in the store. `follows`: the block

@@ -38,6 +38,13 @@ void ForEachStretch(uint64_t live, Visit&& visit) {
   }
 }
 
+// The pool frees the memory of live runs only. After changes without a Tidy, there may be empty
+// runs that are not retired. For example, a batch does not tidy while another batch is paused.
+template <typename Key>
+RunStore<Key>::~RunStore() {
+  Tidy();
+}
+
 template <typename Key>
 void RunStore<Key>::Tidy() {
   for (const uint32_t number : runs_to_tidy_) {

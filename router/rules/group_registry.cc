@@ -97,6 +97,18 @@ GroupRegistry::Verdict GroupRegistry::KindVerdict(size_t index) const {
   return TakesPart(groups_[index].spec) ? Verdict::kIndex : Verdict::kUnknownKind;
 }
 
+// All full kinds have one rule for hits, and so have both window kinds. An engine may name another
+// kind of the same rule than the registered one.
+bool GroupRegistry::KindFits(const GroupSpec& spec, const BlockStored& event) {
+  if (!event.kv_cache_spec_kind) return true;
+  const SpecKind kind = ParseSpecKind(*event.kv_cache_spec_kind);
+  if (kind == SpecKind::kUnknown) return true;
+  if (IsFullKind(kind)) return IsFullKind(spec.kind);
+  if (IsWindowKind(kind) ? !IsWindowKind(spec.kind) : kind != spec.kind) return false;
+  const std::optional<int64_t>& window = event.kv_cache_spec_sliding_window;
+  return !IsWindowKind(kind) || !window || *window == spec.sliding_window;
+}
+
 GroupRegistry::Verdict GroupRegistry::Store(const BlockStored& event, Tier tier) {
   const std::optional<size_t> index = Resolve(event.group_idx);
   if (!index) return Verdict::kBad;
@@ -124,7 +136,7 @@ bool GroupRegistry::SizeFits(const Group& group, int64_t block_size) const {
 GroupRegistry::Verdict GroupRegistry::CheckRegistered(const Group& group,
                                                       const BlockStored& event) {
   if (!TakesPart(group.spec)) return Verdict::kUnknownKind;
-  if (!SizeFits(group, event.block_size)) return Verdict::kBad;
+  if (!SizeFits(group, event.block_size) || !KindFits(group.spec, event)) return Verdict::kBad;
   if (event.block_size < group.spec.block_size) NotePart(group.spec.kind);
   NoteBlockSize(event.block_size);
   return Verdict::kIndex;

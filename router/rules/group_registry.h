@@ -101,6 +101,7 @@ class GroupRegistry {
   static bool LearnKind(Group& group, const BlockStored& event);
   bool LearnSizes(Group& group, const BlockStored& event);
   bool SizeFits(const Group& group, int64_t block_size) const;
+  static bool KindFits(const GroupSpec& spec, const BlockStored& event);
   void NoteBlockSize(int64_t block_size);
   bool PartialHitsEnabled() const;
   int64_t AlignmentByRule() const;

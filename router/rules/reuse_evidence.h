@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -108,11 +109,13 @@ class ReuseEvidence {
   // failed.
   bool WasKept(uint64_t block, uint8_t group) const { return RemovedAt(Of(block, group)) == 0; }
   // Must be called when the groups have lost all blocks. Forgets the blocks and the units, and
-  // opens the collection again. Keeps the shortest hit.
+  // opens the collection again. Keeps shortest_hit and hit_step.
   void ForgetBlocks() {
     const uint32_t shortest = shortest_;
     const uint32_t least = least_;
+    const uint32_t step = step_;
     *this = ReuseEvidence();
+    step_ = step;
     if (shortest > 0) NoteHit(shortest, least);
   }
 
@@ -148,26 +151,36 @@ class ReuseEvidence {
   // Notes a hit of `end` tokens. `least`: the shortest possible hit.
   void NoteHit(uint32_t end, uint32_t least) {
     shortest_ = shortest_ == 0 ? end : std::min(shortest_, end);
+    step_ = std::gcd(step_, end);
     least_ = least;
     if (shortest_ <= least) Close();
   }
   // The shortest hit that was shown; 0: none.
   uint32_t shortest_hit() const { return shortest_; }
+  // The greatest common divisor of the lengths of the hits that were shown; 0: none. A hit ends
+  // where blocks of all groups end, also of groups that announce no blocks. So the block sizes of
+  // all groups divide this number.
+  uint32_t hit_step() const { return step_; }
   // Saves no blocks and no units. After Restore, the collection is closed until ForgetBlocks,
   // because the blocks and the units of the past are not known.
   void Save(FieldWriter& to) const {
     to.Int(shortest_);
+    to.Int(step_);
     to.Int(least_);
     to.Int(static_cast<uint64_t>(hash_block_size_));
   }
   void Restore(FieldReader& from) {
     shortest_ = static_cast<uint32_t>(from.Int(~uint32_t{0}));
+    step_ = static_cast<uint32_t>(from.Int(~uint32_t{0}));
     least_ = static_cast<uint32_t>(from.Int(~uint32_t{0}));
     hash_block_size_ = static_cast<int64_t>(from.Int(~uint32_t{0}));
+    if (step_ == 0 || shortest_ % step_ != 0) shortest_ = step_ = 0;
     Close();
   }
   // True if a hit of `end` tokens would show something new. 0: the end is unknown.
-  bool MayShow(uint32_t end) const { return shortest_ == 0 || (end > 0 && end < shortest_); }
+  bool MayShow(uint32_t end) const {
+    return shortest_ == 0 || (end > 0 && (end < shortest_ || end % step_ != 0));
+  }
 
  private:
   struct Children {
@@ -198,6 +211,7 @@ class ReuseEvidence {
   absl::flat_hash_set<uint64_t> new_blocks_;      // see NoteNewBlock
   int64_t hash_block_size_ = 0;
   uint32_t shortest_ = 0;
+  uint32_t step_ = 0;
   uint32_t least_ = 0;
   bool closed_ = false;
 };

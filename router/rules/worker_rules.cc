@@ -40,7 +40,10 @@ uint32_t UnknownProperties(const WorkerRules& rules, const WorkerConfig& config,
   // Registered groups are complete and fully described.
   if (!config.groups.empty()) return unknown;
   const bool reuse_shown = rules.shortest_hit > 0;
-  if (!reuse_shown) unknown |= Bit(UnknownProperty::kGroups);
+  // A group that announces no blocks may allow fewer ends of hits. Shown hits bound its block size.
+  const bool ends_known =
+      config.alignment > 0 || (reuse_shown && rules.alignment % rules.hit_step == 0);
+  if (!reuse_shown || !ends_known) unknown |= Bit(UnknownProperty::kGroups);
   const bool drop_known = config.eagle.has_value() || rules.lookahead > 0 || reuse_shown;
   if (!drop_known || rules.drops_in_some_group) unknown |= Bit(UnknownProperty::kEagle);
   // A window group that the engine computes again after a hit announces no blocks, so the stream
@@ -112,7 +115,8 @@ WorkerRules::WorkerRules(const WorkerConfig& config, const GroupRegistry& regist
       block_alignment(registry.hash_block_size() > 0 ? registry.block_alignment() : 0),
       replay_tokens(config.replay_tokens.value_or(0)),
       lookahead(shown.lookahead.value_or(config.hash_lookahead_tokens)),
-      shortest_hit(shown.shortest_hit) {
+      shortest_hit(shown.shortest_hit),
+      hit_step(shown.hit_step) {
   for (GroupSpec& group : groups) {
     const bool chunked = group.kind == SpecKind::kChunkedLocalAttention;
     has_chunks |= chunked;

@@ -18,6 +18,7 @@ struct alignas(64) WorkerRules {
     // Number of tokens after a block that the hash of the block covers. nullopt: not shown.
     std::optional<int64_t> lookahead;
     int64_t shortest_hit = 0;  // ReuseEvidence::shortest_hit, tokens; 0: no hit was shown
+    int64_t hit_step = 0;      // ReuseEvidence::hit_step, tokens; 0: no hit was shown
     std::optional<EngineRules> rules;
     // Bit t: since tier t was last cleared, an event of the tier was not applied, because it
     // contradicts the groups.
@@ -48,6 +49,7 @@ struct alignas(64) WorkerRules {
   int64_t replay_tokens = 0;     // tokens of a hit that are computed again
   int64_t lookahead = 0;         // as Shown::lookahead; not shown: as registered
   int64_t shortest_hit = 0;      // see Shown; the engine uses every hit of at least this length
+  int64_t hit_step = 0;          // see Shown
   // Mask of UnknownProperty: unknown properties that can change the prefix after loads from lower
   // tiers.
   uint32_t unknown_with_cpu = 0;

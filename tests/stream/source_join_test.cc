@@ -136,6 +136,21 @@ TEST(SourceJoin, ABatchThatProvesThatNothingIsMissingMakesTheSourceSynced) {
   EXPECT_EQ(source.state(), SourceState::kSynced);
 }
 
+TEST(SourceJoin, ABatchThatEmptiesTheStateEndsTheDoubtAboutIt) {
+  SourceHarness source(/*can_replay=*/true);
+  source.JoinAndApply(3);
+  source.next_result = BatchResult::kDoubtful;
+  source.Live(3);
+  EXPECT_EQ(source.state(), SourceState::kSuspect);
+  source.next_result = BatchResult::kComplete;
+  source.Live(4);
+  EXPECT_EQ(source.state(), SourceState::kSuspect) << "the state may have wrong data";
+  source.next_result = BatchResult::kEmptied;
+  source.Live(5);
+  EXPECT_EQ(source.state(), SourceState::kSynced);
+  EXPECT_EQ(source.status().reason, SourceReason::kNone);
+}
+
 TEST(SourceJoin, ABatchThatShowsThatSomethingIsMissingMakesTheSourceCleared) {
   SourceHarness source(/*can_replay=*/false);
   source.Connect();

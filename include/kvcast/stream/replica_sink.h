@@ -28,6 +28,9 @@ enum class BatchResult : uint8_t {
   // Applied; after this batch, no data is missing from the state, even if earlier batches were
   // lost.
   kComplete,
+  // Applied; as kComplete, and the state has no wrong data, even if earlier events could not be
+  // decoded. Example: the engine has cleared its cache.
+  kEmptied,
   // Applied; the batch shows that earlier batches or events are missing from the state.
   kIncomplete,
   // The batch has no events of this source. It shows nothing about earlier batches. Only sources

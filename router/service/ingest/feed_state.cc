@@ -31,14 +31,15 @@ void FeedState::OnApplied(BatchResult result, int64_t now_ms) {
   ++status_.next_seq;
   if (result == BatchResult::kNoEvents) return;
   cut_ = false;
+  const bool whole = result == BatchResult::kComplete || result == BatchResult::kEmptied;
   if (result == BatchResult::kUndecodable) {
     ++counters_.undecodable;
     why_ = SourceReason::kUndecodable;
-  } else if (result != BatchResult::kComplete && whole_) {
+  } else if (!whole && whole_) {
     ++status_.gaps;
     why_ = SourceReason::kLostBatches;
   }
-  whole_ = result == BatchResult::kComplete;
+  whole_ = whole;
 }
 
 void FeedState::OnFailedPoll(FetchOutcome outcome, int status, int64_t now_ms) {

@@ -30,8 +30,8 @@ class FeedState {
   // Call for an answer without events.
   void OnEmpty(int64_t now_ms) { OnHeard(now_ms); }
   // Call after events were applied. The worker's blocks count as complete if and only if the result
-  // is kComplete. After kNoEvents, they count as before: several ranks can share the answers, and
-  // the events of one rank do not show whether events of another rank were lost.
+  // is kComplete or kEmptied. After kNoEvents, they count as before: several ranks can share the
+  // answers, and the events of one rank do not show whether events of another rank were lost.
   void OnApplied(BatchResult result, int64_t now_ms);
   // Call after a poll that failed.
   // - kAnswered: `status` was not 200. Below 500, the engine has sent no events. From 500 on, the

@@ -41,9 +41,9 @@ void HostMemoryEvents::ClearHostMemoryToo(EventBatch& batch) {
   batch.events = std::move(events);
 }
 
-// vLLM's connector sends the content of blocks in host memory without salts and images. From this
-// content the index would name a block as if the block had no salt and no image. Before the first
-// store with extra keys, the content is correct and is kept.
+// vLLM's connector sends the content of blocks in host memory and storage without salts and images.
+// From this content the index would name a block as if the block had no salt and no image. Before
+// the first store with extra keys, the content is correct and is kept.
 void HostMemoryEvents::DropContentOfConnector(EventBatch& batch) {
   if (!may_be_connector_) return;
   for (Event& event : batch.events) {
@@ -51,7 +51,8 @@ void HostMemoryEvents::DropContentOfConnector(EventBatch& batch) {
     if (stored == nullptr) continue;
     has_keys_ = has_keys_ || HasKeys(*stored);
     if (!has_keys_ || stored->extra_keys || !stored->group_idx) continue;
-    if (stored->medium != kMediumCpu || !stored->token_ids || stored->token_ids->empty()) continue;
+    if (TierOf(stored->medium) == Tier::kGpu) continue;
+    if (!stored->token_ids || stored->token_ids->empty()) continue;
     stored->token_ids->clear();
     stored->parent_block_hash.reset();
     stored->block_size = 0;

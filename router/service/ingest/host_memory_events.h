@@ -11,7 +11,7 @@ namespace kvcast::router {
 class HostMemoryEvents {
  public:
   // `may_be_connector`: the engine may be vLLM with its offloading connector. The connector's
-  // events about host memory have no extra keys.
+  // events about host memory and storage have no extra keys.
   explicit HostMemoryEvents(bool may_be_connector) : may_be_connector_(may_be_connector) {}
 
   // Must be called for each decoded batch of the engine, in order.

@@ -255,7 +255,15 @@ BatchResult WorkerIngest::ResultOf(const ApplyResult& applied, size_t groups, bo
   if (doubtful && !trtllm_) return BatchResult::kDoubtful;
   if (applied.unknown_removes > 0) return BatchResult::kImpossible;
   if (trtllm_ && !trtllm_->has_events()) return BatchResult::kNoEvents;
-  if (IsComplete(applied.counters)) return BatchResult::kComplete;
+  if (Empties()) {
+    // The events that could not be decoded may name blocks in host memory.
+    if (doubts_.inexact.exchange(false)) doubts_.lacks_host_blocks = true;
+    return BatchResult::kEmptied;
+  }
+  const auto gpu_blocks = static_cast<uint64_t>(config_.gpu_blocks);
+  if (gpu_blocks > 0 && applied.counters.whole_gpu_blocks >= gpu_blocks) {
+    return BatchResult::kComplete;
+  }
   if (!trtllm_) return BatchResult::kApplied;
   return trtllm_->lacks_events() ? BatchResult::kIncomplete : BatchResult::kComplete;
 }
@@ -345,10 +353,8 @@ void WorkerIngest::NameFound() {
   }
 }
 
-// True: the batch, or the state after it, shows that no block is missing from the index.
-bool WorkerIngest::IsComplete(const IndexCounters& now) const {
-  const auto gpu_blocks = static_cast<uint64_t>(config_.gpu_blocks);
-  if (config_.gpu_blocks > 0 && now.whole_gpu_blocks >= gpu_blocks) return true;
+// True: the engine has cleared its cache, and the index has had no blocks of other tiers.
+bool WorkerIngest::Empties() const {
   const bool cleared = std::ranges::any_of(batch_.events, [](const Event& event) {
     const auto* clear = std::get_if<AllBlocksCleared>(&event);
     return clear != nullptr && TierOf(clear->medium) == Tier::kGpu;

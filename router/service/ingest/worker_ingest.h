@@ -211,7 +211,7 @@ class WorkerIngest {
   void NoteBegin(Seq seq);
   // `groups`: the number of groups that have had blocks.
   void NoteCacheSize(const IndexCounters& now, size_t groups);
-  bool IsComplete(const IndexCounters& now) const;
+  bool Empties() const;
   void NoteClears();
   // `groups`: number of groups that have had blocks. `doubtful`: the decoder lost a part of the
   // batch.

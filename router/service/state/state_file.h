@@ -29,7 +29,7 @@
 namespace kvcast::router {
 
 // The version of the layout of saved states.
-inline constexpr uint32_t kStateVersion = 3;
+inline constexpr uint32_t kStateVersion = 4;
 
 // The first bytes of a saved state: `name`, zero bytes up to byte 8, the version (4 bytes), and the
 // byte order of this machine (4 bytes). REQUIRES: `name` has at most 8 bytes.

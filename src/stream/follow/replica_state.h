@@ -83,6 +83,11 @@ class ReplicaState {
     Join();
     contents_ = applied() ? Contents::kWhole : Contents::kEmpty;
   }
+  // No batch is missing, and the copy has no wrong data.
+  void NoteNothingWrong() {
+    NoteNothingMissing();
+    suspect_ = false;
+  }
   // The copy equals the publisher's state.
   void NoteReplaced() {
     contents_ = Contents::kWhole;

@@ -24,6 +24,7 @@ void Source::Apply(const Batch& batch) {
   if (result == BatchResult::kImpossible && publisher_.extended && !replica_.incomplete())
     replica_.Suspect(SourceReason::kContradicted);
   if (result == BatchResult::kComplete) replica_.NoteNothingMissing();
+  if (result == BatchResult::kEmptied) replica_.NoteNothingWrong();
   if (result == BatchResult::kIncomplete) {
     replica_.NoteMissing();
     replica_.SetReason(SourceReason::kLostBatches);

@@ -56,12 +56,25 @@ TEST(GroupLearning, NamedKindReplacesAnAssumedOne) {
   EXPECT_EQ(worker.Match(chain, 65), 64);
 }
 
-TEST(GroupLearning, RegisteredGroupsWinOverEvents) {
-  OneWorker worker(Registered({Window(17)}));
+TEST(GroupLearning, AnEventOfAnotherKindThanTheRegisteredOneIsBad) {
+  OneWorker worker(Registered({Window(17), Full()}));
   const auto chain = Hashes(1, 4);
-  worker.Apply(Batch(StoreKind("full_attention", {chain[3]}, 0)));
-  EXPECT_EQ(worker.Match(chain, 65), 64);
-  EXPECT_EQ(worker.index.Groups(kWorker), (std::vector<GroupSpec>{Window(17)}));
+  worker.Apply(Batch(StoreKind("full_attention", {chain[3]}, 0),
+                     StoreKind("sliding_window", {chain[3]}, 1)));
+  EXPECT_EQ(worker.counters().bad_events, 2u);
+  EXPECT_EQ(worker.counters().residencies, 0u);
+  const auto windowed = [&chain](int64_t window) {
+    BlockStored event = StoreKind("sliding_window_mla", {chain[3]}, 0);
+    event.kv_cache_spec_sliding_window = window;
+    return event;
+  };
+  worker.Apply(Batch(windowed(33)));
+  EXPECT_EQ(worker.counters().bad_events, 3u) << "another window";
+  worker.Apply(Batch(windowed(17), StoreKind("mla_attention", {chain[3]}, 1),
+                     StoreKind("ring_attention", {chain[2]}, 1)));
+  EXPECT_EQ(worker.counters().bad_events, 3u) << "full kinds have one rule";
+  EXPECT_EQ(worker.counters().residencies, 3u);
+  EXPECT_EQ(worker.index.Groups(kWorker), (std::vector<GroupSpec>{Window(17), Full()}));
 }
 
 TEST(GroupLearning, GroupOutOfRangeIsBad) {

@@ -200,6 +200,19 @@ TEST_F(ResidencyMapTest, ReadersSeeABatchWhenItIsPublished) {
   EXPECT_EQ(Walked(chain, true).size(), 60u);
 }
 
+TEST_F(ResidencyMapTest, TheDestructorFreesEmptyRunsThatAreNotTidied) {
+  const HolderId holder = Open();
+  for (const auto form :
+       {BlockHash::Form::kUnsigned, BlockHash::Form::kNegative, BlockHash::Form::kBytes}) {
+    const auto chain = ChainOf(form, 1, 10);
+    Add(holder, chain);
+    Remove(holder, chain);
+  }
+  map.Publish();
+  EXPECT_GT(arena.bytes(), 0u);
+  // The destructor of `arena` ends the process if an object of the map is left.
+}
+
 TEST_F(ResidencyMapTest, EqualNumbersOfOtherFormsAreOtherHashes) {
   const HolderId holder = Open();
   const BlockHash positive = BlockHash::FromUnsigned(~uint64_t{0});

@@ -267,6 +267,19 @@ TEST(ReuseEvidence, WithoutADropACopyOfAChildShowsAHit) {
   EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 4)), UnknownProperty::kGroups));
 }
 
+// A group that announces no blocks may have blocks of 12 tokens. Then hits end at multiples of 12.
+TEST(ReuseEvidence, AHitShowsTheEndsOfHitsAtItsMultiples) {
+  ContentWorker worker;
+  worker.Apply(StoreTokens(Hashes(1, 6), Tokens(1, 24)));
+  worker.Apply(StoreTokens({Hash(50)}, Tokens(500, 4), Hash(3)));
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), UnknownProperty::kGroups));
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 24)), UnknownProperty::kGroups));
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 20)), UnknownProperty::kGroups));
+  worker.Apply(StoreTokens({Hash(51)}, Tokens(600, 4), Hash(4)));
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 20)), UnknownProperty::kGroups))
+      << "hits end at multiples of 12 and at 16, so they end at multiples of 4";
+}
+
 // An engine may ignore shorter hits.
 TEST(ReuseEvidence, AShorterHitIsShownByAShorterHit) {
   ContentWorker worker;

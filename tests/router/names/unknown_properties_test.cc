@@ -475,8 +475,11 @@ TEST(LearnedLookahead, StoresOfLowerTiersWithoutLookaheadNameNothing) {
 
 TEST(LearnedLookahead, StoresOfLowerTiersWithoutLookaheadLeaveBlocksOfTheGpuUnnamed) {
   ContentWorker worker({Window(5, 4)}, {.hash_lookahead_tokens = 1});
-  worker.Apply(StoreWithLookahead(StoreTokens({Hash(2)}, Tokens(1, 8)), {9}));
-  worker.Apply(OnHost(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8))));
+  const auto windowed = [](BlockStored event) {
+    return OfKind(std::move(event), "sliding_window", 5);
+  };
+  worker.Apply(windowed(StoreWithLookahead(StoreTokens({Hash(2)}, Tokens(1, 8)), {9})));
+  worker.Apply(OnHost(windowed(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8)))));
   EXPECT_FALSE(worker.Knows(Hash(2))) << "a sparse store does not show which block its hash names";
   EXPECT_EQ(worker.counters().unnamed_gpu, 1u);
 }

@@ -71,6 +71,10 @@ TEST_F(TaggedSource, DoubtsBatchesWithoutARank) {
   EXPECT_EQ(Reusable(), 0);
   EXPECT_EQ(source->counters().untagged_batches, 1u);
   EXPECT_EQ(source->State(SourceState::kSynced), SourceState::kSuspect);
+  EXPECT_FALSE(source->lacks_host_blocks());
+  EXPECT_EQ(Send(OfRank(1, Batch(AllBlocksCleared()))), BatchResult::kEmptied);
+  EXPECT_EQ(source->State(SourceState::kSynced), SourceState::kSynced);
+  EXPECT_TRUE(source->lacks_host_blocks()) << "the batch without a rank may have stored some";
 }
 
 // A relay shows such a batch as a gap.

@@ -110,7 +110,7 @@ TEST_F(SourceProofTest, AnUnknownRemoveProvesNothing) {
 
 TEST_F(SourceProofTest, AClearedCacheLacksNothing) {
   Follow();
-  EXPECT_EQ(Send(Batch(AllBlocksCleared())), BatchResult::kComplete);
+  EXPECT_EQ(Send(Batch(AllBlocksCleared())), BatchResult::kEmptied);
   EXPECT_EQ(Send(Batch(StoreTokens({Hash(1)}, Tokens(1, 4)))), BatchResult::kApplied);
 }
 
@@ -142,11 +142,27 @@ TEST_F(SourceProofTest, AfterMissedBatchesLoadsAreNotExact) {
 TEST_F(SourceProofTest, AfterALateJoinLoadsAreNotExact) {
   offload_rule = OffloadRule::kConnector;
   Follow();
-  EXPECT_EQ(Send(Batch(AllBlocksCleared()), /*seq=*/5), BatchResult::kComplete);
+  EXPECT_EQ(Send(Batch(AllBlocksCleared()), /*seq=*/5), BatchResult::kEmptied);
   Send(Batch(StoreTokens({Hash(1)}, Tokens(1, 4))), /*seq=*/6);
   EXPECT_EQ(Ask(9).reason, "");
   EXPECT_EQ(Ask(9).reason_with_cpu,
             "blocks in host memory are missing, or a reset may have dropped them");
+}
+
+// vLLM's connector announces tokens of blocks in each lower tier, but no salts.
+TEST_F(SourceProofTest, AConnectorWithoutSaltsNamesNoBlocksInAnyTier) {
+  Follow();
+  BlockStored salted = StoreTokens(Hashes(1, 1), Tokens(1, 4));
+  salted.extra_keys.emplace(1, ExtraKeys{ExtraKey::Text("tenant")});
+  Send(Batch(salted));
+  for (const char* const medium : {"CPU", "STORAGE"}) {
+    BlockStored lower = StoreTokens(Hashes(1, 1), Tokens(1, 4));
+    lower.medium = medium;
+    lower.extra_keys.reset();
+    Send(Batch(lower));
+    EXPECT_EQ(Ask(5).match.with_storage_tokens, 0) << medium << ": the prompt has no salt";
+    EXPECT_TRUE(Ask(5).exact) << medium << ": " << Ask(5).reason;
+  }
 }
 
 // vLLM's connector announces tokens, but no salts. The GPU store, which had the salt, was missed.
@@ -175,7 +191,7 @@ TEST_F(SourceProofTest, AResetEndsTheDoubtAboutUndecodableBatches) {
   Follow();
   const std::vector<uint8_t> damaged = {0xc1};
   EXPECT_EQ(sources[0]->OnBatch(damaged), BatchResult::kUndecodable);
-  EXPECT_EQ(Send(Batch(AllBlocksCleared())), BatchResult::kComplete);
+  EXPECT_EQ(Send(Batch(AllBlocksCleared())), BatchResult::kEmptied);
   EXPECT_EQ(sources[0]->State(SourceState::kSynced), SourceState::kSynced);
 }
 
