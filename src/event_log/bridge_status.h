@@ -34,7 +34,7 @@ inline std::string_view BridgeStateName(BridgeState state) {
 struct ReplicaCounters {
   uint64_t snapshots = 0;    // snapshots with which the replica began
   uint64_t adoptions = 0;    // epochs that began with the state that the replica had
-  uint64_t gaps = 0;         // how often the replica was lost
+  uint64_t gaps = 0;         // how often a batch was missing
   uint64_t bad_records = 0;  // messages that are not records, and snapshots that cannot be used
 };
 

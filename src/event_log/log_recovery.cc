@@ -13,6 +13,7 @@ namespace {
 // If no message arrives for this time, the log has no more messages, or cannot be read.
 constexpr int64_t kEndWaitMs = 1000;
 // Maximum number of attempts. An attempt fails if the writer of the log deletes messages meanwhile.
+// It also fails if the log lacks a batch and no earlier attempt has noticed this.
 constexpr int kMaxTries = 5;
 
 class RecoveryTarget final : public ReplicaTarget {
@@ -37,12 +38,17 @@ class RecoveryTarget final : public ReplicaTarget {
 
 }  // namespace
 
+// The state before a missing batch is as good as the state of a log that ends there. Its mark is
+// that of its latest batch. So the relay gets the missing batch and all later ones from the engine,
+// or drops the state.
 Result<std::optional<RelayRecovery>> ReadRecovery(EventLog& log) {
   const Result<LogEnd> end = log.End();
   if (!end.ok()) return end.status();
+  RecoveryTarget target;
+  LogReplica replica(target);
   for (int tries = 0; tries < kMaxTries; ++tries) {
-    RecoveryTarget target;
-    LogReplica replica(target);
+    target = {};
+    replica.Restart();
     for (uint64_t from = 1; from <= end->position && !replica.lost();) {
       std::vector<LogMessage> messages;
       const Result<uint64_t> read = log.Read(from, kEndWaitMs, messages);
@@ -56,12 +62,11 @@ Result<std::optional<RelayRecovery>> ReadRecovery(EventLog& log) {
         replica.Apply(std::move(message));
       }
     }
-    if (replica.lost()) continue;
-    RelayRecovery recovery = target.Take();
-    if (!replica.valid() || !recovery.mark) return std::optional<RelayRecovery>();
-    return std::optional(std::move(recovery));
+    if (!replica.lost()) break;
   }
-  return Status(StatusCode::kUnavailable, "batches are missing in the log");
+  RelayRecovery recovery = target.Take();
+  if (!recovery.state || !recovery.mark) return std::optional<RelayRecovery>();
+  return std::optional(std::move(recovery));
 }
 
 }  // namespace kvcast::event_log

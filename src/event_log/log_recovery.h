@@ -10,8 +10,10 @@
 
 namespace kvcast::event_log {
 
-// Reads the log to its end. nullopt: the log has no complete snapshot, or no EngineMark. Error: the
-// log cannot be read, or batches are missing from it. May block for some seconds.
+// Reads the log to its end. If batches are missing from the log, the result has the latest complete
+// snapshot after them, or without such a snapshot the state before the missing batches. nullopt:
+// the log has no complete snapshot, or no EngineMark. Error: the log cannot be read. May block for
+// some seconds.
 Result<std::optional<RelayRecovery>> ReadRecovery(EventLog& log);
 
 }  // namespace kvcast::event_log

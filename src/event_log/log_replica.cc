@@ -50,7 +50,7 @@ void LogReplica::Handle(const LogRecord& record, LogMessage&& message) {
       pending_.reset();
       // A valid replica applies the batches up to the snapshot. It needs the snapshot only if the
       // log lacks some of these batches, or if the target lacks its state.
-      if (valid_ && record.epoch == epoch_ && target_.LacksState()) {
+      if (valid_ && record.epoch == epoch_ && (target_.LacksState() || FillsGap(record))) {
         pending_ = {record, {}, {}, true};
       } else if (!valid_ || record.epoch != epoch_ || !record.begun) {
         pending_ = {record, {}, {}};
@@ -93,7 +93,7 @@ void LogReplica::OnEnd(const LogRecord& record, const LogMessage& message) {
   // Equal digests are not enough, because the states before and after a restart of the engine may
   // both be empty.
   const bool goes_on = record.epoch == epoch_ || (record.mark && record.mark == mark_);
-  if (valid_ && goes_on && target_.Equals(*status)) {
+  if (valid_ && !pending->replaces && goes_on && target_.Equals(*status)) {
     ++counters_.adoptions;
   } else {
     valid_ = target_.Begin({{std::move(*status), std::move(pending->parts)}, record.mark});
@@ -104,31 +104,45 @@ void LogReplica::OnEnd(const LogRecord& record, const LogMessage& message) {
   next_ = next;
   mark_ = record.mark;
   for (LogMessage& batch : pending->batches) {
-    AddBatch(*ParseRecord(batch.header), batch.payload);
+    AddBatch(*ParseRecord(batch.header), batch);
   }
 }
 
 void LogReplica::OnBatch(const LogRecord& record, LogMessage&& message) {
   if (valid_ && record.epoch == epoch_) {
-    AddBatch(record, message.payload);
+    AddBatch(record, message);
     if (!pending_ || !pending_->replaces) return;
   }
   if (pending_ && record.epoch == pending_->begin.epoch)
     pending_->batches.push_back(std::move(message));
 }
 
-void LogReplica::AddBatch(const LogRecord& record, std::span<const uint8_t> payload) {
+void LogReplica::AddBatch(const LogRecord& record, const LogMessage& message) {
   const uint64_t seq = record.next - 1;
-  if (lost_ || seq < next_) return;
+  if (!valid_ || seq < next_) return;
   if (seq > next_) {
-    ++counters_.gaps;
-    valid_ = false;
-    lost_ = true;
+    NoteGap(message.position);
     return;
   }
-  target_.Add(payload, record.mark);
+  target_.Add(message.payload, record.mark);
   if (record.mark) mark_ = record.mark;
   ++next_;
+}
+
+// If the replica was lost at this position or at a later one before, the log was read again since
+// then. To read it once more does not help.
+void LogReplica::NoteGap(uint64_t position) {
+  ++counters_.gaps;
+  valid_ = false;
+  lost_ = position > gap_.position;
+  if (lost_) gap_ = {epoch_, next_, position};
+}
+
+// A writer that is behind its relay may store a whole snapshot before the last batches that the
+// snapshot includes.
+bool LogReplica::FillsGap(const LogRecord& begin) const {
+  return position_ < gap_.position && begin.epoch == gap_.epoch && next_ <= gap_.seq &&
+         gap_.seq < begin.index;
 }
 
 }  // namespace kvcast::event_log

@@ -4,7 +4,9 @@
 // to another epoch at the end of the first snapshot of that epoch. If a batch is missing, the
 // replica is lost: it takes no batch until Restart was called and the log was read again from its
 // first message. The writer deletes messages only after a complete snapshot, so a replica that is
-// lost because of a deletion finds this snapshot.
+// lost because of a deletion finds this snapshot. If the same batch is missing after Restart, the
+// replica is not lost again, because the log lacks this batch. It is then not valid until the end
+// of the next complete snapshot that includes the batch.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -46,7 +48,8 @@ class LogReplica {
 
   // Messages must be passed in the order of their positions.
   void Apply(LogMessage&& message);
-  // After this call, the next message must be the first message of the log.
+  // After this call, the next message must be the first message of the log. May be called at any
+  // time.
   void Restart();
 
   // The target has the state before batch next() of epoch().
@@ -65,12 +68,23 @@ class LogReplica {
     std::vector<LogMessage> batches;  // that were read after `begin`
     bool replaces = false;            // the snapshot replaces the state of its own epoch
   };
+  // The missing batch that made the replica lost.
+  struct Gap {
+    Epoch epoch;
+    uint64_t seq = 0;
+    uint64_t position = 0;  // of the message that showed the gap; 0: the replica was never lost
+  };
   bool Join(const LogRecord& record, LogMessage& message);
   void Handle(const LogRecord& record, LogMessage&& message);
   void OnPart(const LogRecord& record, LogMessage&& message);
   void OnEnd(const LogRecord& record, const LogMessage& message);
   void OnBatch(const LogRecord& record, LogMessage&& message);
-  void AddBatch(const LogRecord& record, std::span<const uint8_t> payload);
+  void AddBatch(const LogRecord& record, const LogMessage& message);
+  // `position`: of the message that shows the gap.
+  void NoteGap(uint64_t position);
+  // True: the log lacks a later batch than those of the state, and the snapshot includes this
+  // batch.
+  bool FillsGap(const LogRecord& begin) const;
 
   ReplicaTarget& target_;
   uint64_t position_ = 0;  // of the latest message
@@ -82,6 +96,7 @@ class LogReplica {
   uint64_t next_ = 0;
   std::optional<EngineMark> mark_;  // of the latest batch of the engine in the state
   std::optional<Pending> pending_;
+  Gap gap_;  // of the latest time that the replica was lost; Restart keeps it
   ReplicaCounters counters_;
 };
 

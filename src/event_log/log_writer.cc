@@ -13,6 +13,8 @@ namespace {
 // Limits of one call of EventLog::Append.
 constexpr size_t kGroupMessages = 256;
 constexpr size_t kGroupBytes = 4u << 20;
+// For this time, a step makes parts of a snapshot.
+constexpr int64_t kPartsMs = 20;
 
 std::string HexOf(const Epoch& epoch) {
   char text[33];
@@ -135,11 +137,19 @@ bool LogWriter::Write(const RelayView& view) {
 bool LogWriter::BeginSnapshot() {
   std::optional<RelayState> state;
   if (next_ == 0) state = history_.FirstStateOf(epoch_);
-  if (!state) state = history_.StateOf(epoch_);
-  if (!state) return false;
+  std::optional<RelaySnapshot> made =
+      state ? RelaySnapshot{{std::move(state->state)}, state->mark} : history_.SnapshotOf(epoch_);
+  if (!made) return false;
   written_bytes_ = 0;
-  snapshot_ = Snapshot{.content = std::move(*state), .attempt = ++attempts_};
+  snapshot_ = Snapshot{.made = std::move(*made), .attempt = ++attempts_};
   return true;
+}
+
+// All parts of a large state take seconds. Batches and announcements must not wait for them.
+void LogWriter::MakeParts() {
+  const int64_t end_ms = config_.now_ms() + kPartsMs;
+  while (snapshot_->made.content.Write() && config_.now_ms() < end_ms) {
+  }
 }
 
 LogRecord LogWriter::Record(RecordKind kind, uint64_t index) const {
@@ -158,8 +168,9 @@ std::string LogWriter::IdOf(const std::string& suffix) const {
 }
 
 bool LogWriter::WriteParts() {
+  MakeParts();
   MessageGroup group(log_.max_payload());
-  const PublishedState& state = snapshot_->content.state;
+  const PublishedState& state = snapshot_->made.content.state;
   const std::string id = IdOf("s" + std::to_string(snapshot_->attempt) + '.');
   if (snapshot_->begin == 0) {
     const LogRecord begin = Record(RecordKind::kBegin, state.status.next_seq);
@@ -170,15 +181,16 @@ bool LogWriter::WriteParts() {
     const LogRecord part = Record(RecordKind::kPart, written);
     group.Add(id + std::to_string(written), part, part, *state.parts[written]);
   }
-  const bool ends = written == state.parts.size();
+  const bool ends = snapshot_->made.content.complete() && written == state.parts.size();
   const std::vector<uint8_t> status = residency::EncodeStatus(state.status);
   if (ends) {
     LogRecord end = Record(RecordKind::kEnd, written);
     if (!begun_) end.next = state.status.next_seq;
     end.begun = true;
-    end.mark = snapshot_->content.mark;
+    end.mark = snapshot_->made.mark;
     group.Add(id + "end", end, Record(RecordKind::kEnd, written), status);
   }
+  if (group.messages().empty()) return true;  // the next part is not finished
   const uint64_t first = position_ + 1;
   if (!Store(group)) return false;
   if (snapshot_->begin == 0) snapshot_->begin = first;
@@ -191,7 +203,7 @@ bool LogWriter::WriteParts() {
 // previous snapshot and the messages after it stay for readers that are behind.
 void LogWriter::EndSnapshot() {
   if (!begun_) {
-    next_ = snapshot_->content.state.status.next_seq;
+    next_ = snapshot_->made.content.state.status.next_seq;
     kept_from_ = snapshot_->begin;
   }
   begun_ = true;

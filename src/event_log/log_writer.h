@@ -5,6 +5,9 @@
 // the end of the log, and goes on with the first batch that the log does not have. If the relay's
 // ring does not hold this batch any more, the writer writes a snapshot instead.
 //
+// The writer makes the parts of a snapshot in short steps. Between these steps, it announces its
+// status. It also writes the batches of the epoch, unless this is the first snapshot of the epoch.
+//
 // Only one relay may write to a log. A writer hears another writer when it gets an announcement of
 // the other writer, or when the log refuses a message because the other writer has written. A
 // writer writes only after it has heard no other writer for kClaimMs. If two writers write at the
@@ -117,15 +120,16 @@ class LogWriter {
 
  private:
   struct Snapshot {
-    RelayState content;
+    RelaySnapshot made;
     uint64_t attempt = 0;
-    size_t parts_written = 0;
-    uint64_t begin = 0;  // position of the kBegin record; 0: not written
+    size_t parts_written = 0;  // to the log
+    uint64_t begin = 0;        // position of the kBegin record; 0: not written
   };
   bool Sync();
   void HearOthers();
   bool Write(const RelayView& view);
   bool BeginSnapshot();
+  void MakeParts();
   bool WriteParts();
   void EndSnapshot();
   bool WriteBatches();

@@ -89,7 +89,10 @@ TEST_F(LogRecoveryTest, AnUnfinishedEpochDoesNotReplaceTheStateOfTheEarlierEpoch
 
 TEST_F(LogRecoveryTest, APublisherRefusesAStateThatContradictsItself) {
   relay->PublishMany(300);
-  PublishedState state = relay->sink->StateOf(relay->Status().epoch)->state;
+  PublishedSnapshot snapshot = relay->sink->SnapshotOf(relay->Status().epoch)->content;
+  while (snapshot.Write()) {
+  }
+  PublishedState state = std::move(snapshot.state);
   ASSERT_GE(state.parts.size(), 1u);
   PublisherConfig config = RelayPublisherConfig();
   config.resume = std::make_shared<const PublishedState>(state);
@@ -118,6 +121,73 @@ TEST_F(LogRecoveryTest, ARelayGoesOnWithoutDigestsIfTheLogHasTooManyBlocks) {
   ASSERT_TRUE(status);
   EXPECT_FALSE(status->has_digests);
   EXPECT_EQ(status->next_seq, relay->Status().next_seq);
+}
+
+// The log has more batches than the ring of the relay holds.
+TEST_F(LogRecoveryTest, ARelayKeepsItsDigestsIfTheLogHasManyBatches) {
+  TestWriter writer(*relay, server, now);
+  relay->PublishMany(3);
+  Claim(writer);
+  relay->PublishMany(500);
+  writer.Run();
+  MemoryLog log(server);
+  const auto recovery = ReadRecovery(log);
+  ASSERT_TRUE(recovery.ok() && *recovery);
+  ASSERT_EQ((*recovery)->batches.size(), 500u);
+  PublisherConfig config = RelayPublisherConfig();
+  config.ring_batches = 4;
+  config.ring_bytes = 2000;
+  const auto next = stream::RelaySink::Create(config, **recovery);
+  ASSERT_TRUE(next.ok()) << next.status().message();
+  const auto status = (*next)->StatusOf((*next)->view()->epoch);
+  ASSERT_TRUE(status);
+  EXPECT_TRUE(status->has_digests);
+  EXPECT_EQ(status->Totals(), relay->Status().Totals());
+  const auto first = (*next)->FirstStateOf(status->epoch);
+  ASSERT_TRUE(first);
+  EXPECT_FALSE(first->state.parts.empty());
+}
+
+TEST_F(LogRecoveryTest, ASnapshotAfterAMissingBatchIsUsed) {
+  TestWriter writer(*relay, server, now, 1, /*snapshot_bytes=*/2000);
+  relay->PublishMany(20);
+  Claim(writer);
+  relay->Publish();
+  writer.Run();
+  server.messages.erase(server.last);
+  while (writer.writer.status().snapshots < 2) {
+    relay->Publish();
+    writer.Run();
+  }
+  relay->PublishMany(3);
+  writer.Run();
+  MemoryLog log(server);
+  const auto recovery = ReadRecovery(log);
+  ASSERT_TRUE(recovery.ok() && *recovery);
+  EXPECT_EQ(Recover()->Status().Totals(), relay->Status().Totals());
+  EXPECT_EQ(mark->next_seq, relay->next_seq);
+}
+
+// No complete snapshot follows the missing batch.
+TEST_F(LogRecoveryTest, TheStateBeforeAMissingBatchIsUsed) {
+  TestWriter writer(*relay, server, now);
+  relay->PublishMany(20);
+  Claim(writer);
+  relay->PublishMany(5);
+  writer.Run();
+  const PublisherStatus before = relay->Status();
+  relay->Publish();
+  writer.Run();
+  server.messages.erase(server.last);
+  relay->PublishMany(5);
+  writer.Run();
+  MemoryLog log(server);
+  const auto recovery = ReadRecovery(log);
+  ASSERT_TRUE(recovery.ok() && *recovery);
+  const PublisherStatus after = Recover()->Status();
+  EXPECT_EQ(after.Totals(), before.Totals());
+  EXPECT_EQ(after.next_seq, before.next_seq);
+  EXPECT_EQ(mark->next_seq, 25u) << "the number of the missing batch of the engine";
 }
 
 TEST_F(LogRecoveryTest, ALogThatReturnsNoMessagesIsUnavailable) {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 #include <vector>
 
 #include "tests/event_log/relay_harness.h"
@@ -36,6 +37,27 @@ struct LogReplicaTest : LogTest {
   }
   void ApplyFrom(LogReplica& replica, uint64_t begin) {
     for (auto next = all.lower_bound(begin); next != all.end(); ++next) Apply(replica, next->first);
+  }
+  // Applies the messages up to `last`, except those at the missing positions.
+  void ApplyWithout(LogReplica& replica, const std::set<uint64_t>& missing, uint64_t last) {
+    for (auto next = all.begin(); next != all.upper_bound(last); ++next) {
+      if (!missing.contains(next->first)) Apply(replica, next->first);
+    }
+  }
+  // The first position at which a snapshot with batch `seq` is complete and a later batch has
+  // arrived. nullopt: none.
+  std::optional<uint64_t> FilledAt(uint64_t seq) const {
+    uint64_t index = 0;
+    bool filled = false;
+    bool later = false;
+    for (const auto& [position, message] : all) {
+      const LogRecord record = *ParseRecord(message.header);
+      if (record.kind == RecordKind::kBegin) index = record.index;
+      filled = filled || (record.kind == RecordKind::kEnd && index > seq);
+      later = later || (record.kind == RecordKind::kBatch && !record.more && record.next > seq + 1);
+      if (filled && later) return position;
+    }
+    return std::nullopt;
   }
   // If the replica is valid, it must have the state of the relay.
   void ExpectRelayStateIfValid(const LogReplica& replica, const MirrorTarget& target,
@@ -136,6 +158,56 @@ TEST_F(LogReplicaTest, AMissingMessageIsNeverOverlooked) {
       EXPECT_EQ(target.totals(), relay->Status().Totals()) << missing << ' ' << message.header;
     }
   }
+}
+
+// Another reading of the log does not return the missing message either.
+TEST_F(LogReplicaTest, ASnapshotReplacesABatchThatTheLogLacks) {
+  WriteLog();
+  const uint64_t last = all.rbegin()->first;
+  for (const auto& [missing, message] : all) {
+    const LogRecord record = *ParseRecord(message.header);
+    if (record.kind != RecordKind::kBatch) continue;
+    const auto filled = FilledAt(record.more ? record.next : record.next - 1);
+    if (!filled) continue;
+    MirrorTarget target;
+    LogReplica replica(target);
+    ApplyWithout(replica, {missing}, last);
+    ASSERT_TRUE(replica.lost()) << missing;
+    replica.Restart();
+    ApplyWithout(replica, {missing}, *filled);
+    EXPECT_TRUE(replica.valid()) << missing;
+    replica.Restart();
+    ApplyWithout(replica, {missing}, last);
+    EXPECT_FALSE(replica.lost()) << missing;
+    EXPECT_TRUE(replica.valid()) << missing;
+    ExpectRelayStateIfValid(replica, target, missing);
+  }
+  EXPECT_GT(valid_replicas, 20);
+}
+
+TEST_F(LogReplicaTest, EachBatchThatTheLogLacksNeedsOneMoreReading) {
+  WriteLog();
+  const uint64_t last = all.rbegin()->first;
+  uint64_t first_batch = 0;
+  uint64_t latest_batch = 0;  // before the latest snapshot
+  uint64_t batch = 0;
+  for (const auto& [position, message] : all) {
+    const RecordKind kind = ParseRecord(message.header)->kind;
+    if (kind == RecordKind::kBatch) batch = position;
+    if (kind == RecordKind::kBatch && first_batch == 0) first_batch = position;
+    if (kind == RecordKind::kBegin) latest_batch = batch;
+  }
+  MirrorTarget target;
+  LogReplica replica(target);
+  ApplyWithout(replica, {first_batch, latest_batch}, last);
+  for (int restarts = 0; restarts < 2; ++restarts) {
+    ASSERT_TRUE(replica.lost()) << restarts;
+    replica.Restart();
+    ApplyWithout(replica, {first_batch, latest_batch}, last);
+  }
+  EXPECT_FALSE(replica.lost());
+  EXPECT_TRUE(replica.valid());
+  ExpectRelayStateIfValid(replica, target, 0);
 }
 
 TEST_F(LogReplicaTest, BatchesThatArriveTwiceAreTakenOnce) {

@@ -199,6 +199,69 @@ TEST_F(LogWriterTest, ASecondWriterStandsBy) {
   std::swap(*relay, other);
 }
 
+// The history of a relay. Each step of a later snapshot takes a long time.
+class SlowHistory final : public RelayHistory {
+ public:
+  explicit SlowHistory(RelayHistory& history) : history_(history) {}
+
+  std::optional<RelayView> view() override { return history_.view(); }
+  std::optional<RelayBatches> Read(const Epoch& epoch, uint64_t start, size_t limit) override {
+    return history_.Read(epoch, start, limit);
+  }
+  std::optional<PublisherStatus> StatusOf(const Epoch& epoch) override {
+    return history_.StatusOf(epoch);
+  }
+  std::optional<RelaySnapshot> SnapshotOf(const Epoch& epoch) override {
+    std::optional<RelaySnapshot> snapshot = history_.SnapshotOf(epoch);
+    if (!snapshot || !on_step) return snapshot;
+    snapshot->content.step = [this, step = std::move(snapshot->content.step),
+                              left = 8](std::vector<PublishedPayload>& parts) mutable {
+      on_step();
+      return --left > 0 || (step && step(parts));
+    };
+    return snapshot;
+  }
+  std::optional<RelayState> FirstStateOf(const Epoch& epoch) override {
+    return history_.FirstStateOf(epoch);
+  }
+
+  std::function<void()> on_step;  // empty: the steps are those of the relay
+
+ private:
+  RelayHistory& history_;
+};
+
+TEST_F(LogWriterTest, ALongSnapshotDelaysNeitherAnnouncementsNorBatches) {
+  SlowHistory history(*relay->sink);
+  TestWriter first(history, server, now, 1, /*snapshot_bytes=*/8000);
+  relay->PublishMany(3);
+  Claim(first);
+  TestRelay other;
+  TestWriter second(other, server, now, 2);
+  uint64_t announced = 0;  // the latest number that a reader can reach
+  int steps = 0;
+  history.on_step = [&] {
+    now += LogWriter::kAnnounceMs;
+    const LogRecord record = *ParseRecord(server.announcement->header);
+    if (record.begun) announced = record.next;
+    second.Run();
+    EXPECT_EQ(second.writer.status().state, WriterState::kStandby) << steps;
+    // A batch is announced in the second step after its own step at the latest.
+    EXPECT_GE(announced + 3, relay->next_seq) << steps;
+    relay->Publish();
+    ++steps;
+  };
+  for (int snapshots = 1; snapshots < 4; ++snapshots) {
+    EXPECT_EQ(first.writer.status().snapshots, static_cast<uint64_t>(snapshots));
+    relay->Publish(1000);
+    first.Run();
+    ExpectEqual("after a long snapshot");
+  }
+  EXPECT_GE(steps, 24);
+  EXPECT_EQ(first.writer.status().state, WriterState::kWriting);
+  EXPECT_EQ(first.writer.status().claims_lost, 0u);
+}
+
 // Neither of the two relays receives the announcements of the other relay.
 TEST_F(LogWriterTest, TheLogRefusesOneOfTwoWriters) {
   TestWriter first(*relay, server, now);

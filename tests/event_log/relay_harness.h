@@ -85,12 +85,15 @@ struct TestRelay {
 struct TestWriter {
   TestWriter(TestRelay& relay, MemoryServer& server, const std::atomic<int64_t>& now,
              uint64_t id = 1, uint64_t snapshot_bytes = 1 << 20)
+      : TestWriter(*relay.sink, server, now, id, snapshot_bytes) {}
+  TestWriter(RelayHistory& history, MemoryServer& server, const std::atomic<int64_t>& now,
+             uint64_t id, uint64_t snapshot_bytes)
       : log(server),
         writer({.source = "m/w",
                 .writer = id,
                 .snapshot_bytes = snapshot_bytes,
                 .now_ms = [&now] { return now.load(); }},
-               *relay.sink, log) {}
+               history, log) {}
 
   // Calls Step until nothing can be written immediately. After a failure, one Step writes nothing,
   // and the next Step looks at the log. So the loop ends only after three calls in a row that write

@@ -209,9 +209,11 @@ class Publisher {
                              std::optional<double> ts = std::nullopt);
 
   // The epoch, the digests and the blocks after all batches below status.next_seq; nullopt without
-  // KVX1. `state` takes about a second for a million blocks.
+  // KVX1. `state` takes about a second for a million blocks. `Snapshot` takes about 0.1 s for a
+  // million blocks, because it copies the blocks and writes no part.
   std::optional<PublisherStatus> status() const;
   std::optional<PublishedState> state() const;
+  std::optional<PublishedSnapshot> Snapshot() const;
   // True: the status has no digests, because the engine has held too many blocks or copies
   // (PublisherConfig::max_blocks).
   bool too_large() const;

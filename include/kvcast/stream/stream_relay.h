@@ -32,7 +32,8 @@ struct StreamRelayConfig {
   SourceConfig source;  // `worker` and `resume` have no effect
   SubscriberConfig subscriber;
   // `replay_endpoint` must be set. `epoch`, `resume` and `data_parallel_rank` must not be set: the
-  // batches keep their rank.
+  // batches keep their rank. With `hashes_only`, the dialect is kKvcast1, which shows no release of
+  // the engine; `dialect` has no effect.
   PublisherConfig publisher;
   // Set: the relay goes on with this state, in a new epoch, if the followed publisher proves to be
   // the same run, and can replay the batches since the state. Otherwise the relay drops the state.

@@ -30,7 +30,8 @@ constexpr LogCounter kLogCounters[] = {
      [](const BridgeStatus& log) { return log.replica.adoptions; }},
     {"kvcast_event_log_gaps_total",
      "Times that a batch was missing in the log, since the worker was registered. The router then "
-     "reads the log again from its first message.",
+     "reads the log again from its first message. If the batch is missing again, the router waits "
+     "for the next snapshot of the log.",
      [](const BridgeStatus& log) { return log.replica.gaps; }},
     {"kvcast_event_log_bad_records_total",
      "Messages of the log that are not records of a relay, and snapshots that cannot be used, "

@@ -227,19 +227,27 @@ void Relay::Impl::Send(const Posted& posted) {
   }
   if (config_.redact) Redact(batch);
   std::map<std::pair<Tier, int64_t>, EventBatch> parts;
+  bool whole = true;
+  const auto send_parts = [&] {
+    for (auto& [group_tier, part] : parts) {
+      part.ts = batch.ts;
+      part.data_parallel_rank = batch.data_parallel_rank;
+      RelayTopic topic{posted.model, posted.from.worker, posted.rank, TierName(group_tier.first),
+                       std::nullopt};
+      if (group_tier.second >= 0) topic.group = group_tier.second;
+      whole &= SendPart(posted, topic, part);
+    }
+    parts.clear();
+  };
   for (Event& event : batch.events) {
+    // A subscriber must get the stores before a clear earlier than the clear.
+    const bool clears = std::holds_alternative<AllBlocksCleared>(event);
+    if (clears) send_parts();
     EventBatch& part = parts[std::visit(GroupTierOf(), event)];
     part.events.push_back(std::move(event));
+    if (clears) send_parts();
   }
-  bool whole = true;
-  for (auto& [group_tier, part] : parts) {
-    part.ts = batch.ts;
-    part.data_parallel_rank = batch.data_parallel_rank;
-    RelayTopic topic{posted.model, posted.from.worker, posted.rank, TierName(group_tier.first),
-                     std::nullopt};
-    if (group_tier.second >= 0) topic.group = group_tier.second;
-    whole &= SendPart(posted, topic, part);
-  }
+  send_parts();
   // The gap in the numbers comes after the messages of this batch. So a subscriber that drops its
   // state at the gap also drops the blocks of this batch, which the lost event may have removed.
   if (LacksEvents(counts)) {

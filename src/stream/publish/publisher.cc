@@ -295,11 +295,21 @@ std::optional<PublisherStatus> Publisher::status() const {
 }
 
 std::optional<PublishedState> Publisher::state() const {
-  if (impl_->core.state() == nullptr) return std::nullopt;
-  stream::StateSnapshot snapshot = impl_->core.state()->Snapshot(residency::BucketMask().set());
-  while (snapshot.Write()) {
+  std::optional<PublishedSnapshot> snapshot = Snapshot();
+  if (!snapshot) return std::nullopt;
+  while (snapshot->Write()) {
   }
-  return PublishedState{std::move(snapshot.status), std::move(snapshot.parts)};
+  return std::move(snapshot->state);
+}
+
+std::optional<PublishedSnapshot> Publisher::Snapshot() const {
+  if (impl_->core.state() == nullptr) return std::nullopt;
+  stream::StateSnapshot made = impl_->core.state()->Snapshot(residency::BucketMask().set());
+  PublishedSnapshot snapshot{{std::move(made.status), std::move(made.parts)}};
+  if (made.writer == nullptr) return snapshot;
+  const std::shared_ptr<residency::SnapshotWriter> writer = std::move(made.writer);
+  snapshot.step = [writer](std::vector<PublishedPayload>& parts) { return writer->Step(parts); };
+  return snapshot;
 }
 
 std::vector<PublishedBatch> Publisher::Read(Seq start, size_t limit) const {

@@ -14,6 +14,23 @@ namespace {
 // A closed socket may keep its port for a moment.
 constexpr int64_t kBindTimeoutUs = 10'000'000;
 constexpr int64_t kBindPauseUs = 10'000;
+constexpr size_t kMaxUnreadBatches = 256;
+
+// The publisher loses its digests if too many batches leave the ring before it has read them. Its
+// thread reads them at intervals. The call of status() reads them at once.
+void PublishRecovered(const std::vector<PublishedPayload>& batches, const PublisherConfig& config,
+                      Publisher& publisher) {
+  const size_t max_unread = std::clamp<size_t>(config.ring_batches / 2, 1, kMaxUnreadBatches);
+  size_t unread = 0;
+  size_t unread_bytes = 0;
+  for (const PublishedPayload& batch : batches) {
+    (void)publisher.PublishPayload(*batch);  // a refused batch uses a number
+    unread_bytes += batch->size();
+    if (++unread < max_unread && unread_bytes <= config.ring_bytes / 2) continue;
+    (void)publisher.status();
+    unread = unread_bytes = 0;
+  }
+}
 
 }  // namespace
 
@@ -38,9 +55,7 @@ Result<std::shared_ptr<RelaySink>> RelaySink::Create(PublisherConfig config,
   const MutexLock lock(sink.mutex_);
   sink.config_.resume.reset();
   sink.core_.Resume();
-  for (const PublishedPayload& batch : recovery.batches) {
-    (void)sink.publisher_->PublishPayload(*batch);  // a refused batch uses a number
-  }
+  PublishRecovered(recovery.batches, sink.config_, *sink.publisher_);
   const uint64_t next_seq = sink.publisher_->next_seq().value;
   if (recovery.mark && next_seq > 0) sink.NoteMark(next_seq - 1, *recovery.mark);
   if (auto state = sink.publisher_->state())
@@ -175,14 +190,15 @@ std::optional<PublisherStatus> RelaySink::StatusOf(const Epoch& epoch) {
   return lease.publisher() == nullptr ? std::nullopt : lease.publisher()->status();
 }
 
-std::optional<RelayState> RelaySink::StateOf(const Epoch& epoch) {
+std::optional<RelaySnapshot> RelaySink::SnapshotOf(const Epoch& epoch) {
   const Lease lease(*this, epoch);
   if (lease.publisher() == nullptr) return std::nullopt;
-  std::optional<PublishedState> state = lease.publisher()->state();
-  if (!state) return std::nullopt;
-  RelayState result{std::move(*state), std::nullopt};
+  std::optional<PublishedSnapshot> content = lease.publisher()->Snapshot();
+  if (!content) return std::nullopt;
+  RelaySnapshot result{std::move(*content), std::nullopt};
+  const uint64_t next_seq = result.content.state.status.next_seq;
   const MutexLock lock(mutex_);
-  const auto after = std::ranges::lower_bound(marks_, result.state.status.next_seq, {}, &Mark::seq);
+  const auto after = std::ranges::lower_bound(marks_, next_seq, {}, &Mark::seq);
   if (after != marks_.begin()) result.mark = std::prev(after)->mark;
   return result;
 }

@@ -39,7 +39,7 @@ class RelaySink final : public ReplicaSink, public RelayHistory, private RelayOu
   std::optional<RelayView> view() override;
   std::optional<RelayBatches> Read(const Epoch& epoch, uint64_t start, size_t limit) override;
   std::optional<PublisherStatus> StatusOf(const Epoch& epoch) override;
-  std::optional<RelayState> StateOf(const Epoch& epoch) override;
+  std::optional<RelaySnapshot> SnapshotOf(const Epoch& epoch) override;
   std::optional<RelayState> FirstStateOf(const Epoch& epoch) override;
 
  private:

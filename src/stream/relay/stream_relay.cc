@@ -61,8 +61,12 @@ Result<std::unique_ptr<StreamRelay>> StreamRelay::Create(const StreamRelayConfig
   if (config.recovery && (!config.recovery->mark || !config.recovery->state))
     return wrong("the state or the mark of the recovery is not set");
   if (config.publisher.replay_endpoint.empty()) return wrong("a relay needs a replay endpoint");
-  auto sink = config.recovery ? RelaySink::Create(config.publisher, *config.recovery)
-                              : RelaySink::Create(config.publisher);
+  PublisherConfig publisher = config.publisher;
+  // A relay that leaves out content encodes the batches again. A vLLM dialect would show a release
+  // that the engine may not have, and has no field for the medium of a clear.
+  if (publisher.hashes_only) publisher.dialect = Dialect::kKvcast1;
+  auto sink = config.recovery ? RelaySink::Create(publisher, *config.recovery)
+                              : RelaySink::Create(publisher);
   if (!sink.ok()) return sink.status();
   auto impl = std::make_unique<Impl>(std::move(sink).value());
   if (Status status = impl->Follow(config); !status.ok()) return status;

@@ -190,6 +190,15 @@ TEST_F(RelayTest, ABatchIsSplitByTierAndGroup) {
                                                    {"kv.m.w%2E1.2.CPU.0", 1}}));
 }
 
+// A subscriber that clears a tier must not keep a block that was stored before the clear.
+TEST_F(RelayTest, AClearComesAfterTheEventsBeforeIt) {
+  Start();
+  Reader reader(context, relay->endpoint());
+  Await(reader);
+  Post(Batch(StoreFull(Hashes(1, 1), 0), AllBlocksCleared(), StoreFull(Hashes(2, 1), 0)));
+  EXPECT_EQ(NextNumbers(reader, 3), (Numbers{{"GPU.0", 0}, {"GPU.-", 0}, {"GPU.0", 1}}));
+}
+
 TEST_F(RelayTest, EachTopicCountsItsOwnMessages) {
   Start();
   Reader reader(context, relay->endpoint());

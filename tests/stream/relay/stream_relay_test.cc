@@ -6,11 +6,14 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <mutex>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "src/stream/relay/relay_sink.h"
+#include "tests/support/index_events.h"
 #include "tests/support/lossy_publisher.h"
 #include "tests/support/stream_test_util.h"
 
@@ -115,6 +118,45 @@ TEST_F(StreamRelayTest, TheBatchesDoNotChange) {
   EXPECT_EQ(relay->counters().batches, 20u);
   EXPECT_EQ(relay->counters().epochs, 1u);
   EXPECT_EQ(relay->counters().incomplete, 0u);
+}
+
+// The relay encodes the batches again. A store in the dialect of vLLM 0.33 would prove this
+// release.
+TEST_F(StreamRelayTest, WithoutContentTheBatchesShowNoReleaseAndKeepTheMediumOfAClear) {
+  PublisherConfig config = PlainConfig();
+  config.dialect = Dialect::kKvcast1;
+  const auto publisher = MakePublisher(config);
+  StreamRelayConfig relayed;
+  relayed.source = {WorkerId(0), publisher->endpoint(), publisher->replay_endpoint(), ""};
+  relayed.subscriber = QuickConfig();
+  relayed.publisher = TestPublisherConfig();
+  relayed.publisher.hashes_only = true;
+  relay = StreamRelay::Create(relayed).value();
+  std::mutex mutex;
+  DecodeCounts counts;
+  std::vector<Event> events;
+  const auto sink = std::make_shared<BatchSink>([&](Seq, std::span<const uint8_t> payload) {
+    EventBatch batch;
+    const std::lock_guard lock(mutex);
+    EXPECT_TRUE(DecodeBatch(payload, WireLimits(), batch, counts).ok());
+    events.insert(events.end(), batch.events.begin(), batch.events.end());
+  });
+  subscriber = Subscriber::Create(QuickConfig()).value();
+  ASSERT_TRUE(
+      subscriber->Add({kThroughRelay, relay->endpoint(), relay->replay_endpoint(), ""}, sink).ok());
+  ASSERT_TRUE(publisher
+                  ->Publish(kvcast::testing::Batch(
+                      kvcast::testing::StoreFull(kvcast::testing::Hashes(1, 2), 0),
+                      AllBlocksCleared{.medium = kMediumCpu}))
+                  .ok());
+  const auto arrived = [&] {
+    const std::lock_guard lock(mutex);
+    return events.size() == 2;
+  };
+  ASSERT_TRUE(Eventually(arrived));
+  subscriber.reset();
+  EXPECT_EQ(counts.wide_stores, 0u);
+  EXPECT_EQ(std::get<AllBlocksCleared>(events[1]).medium, kMediumCpu);
 }
 
 TEST_F(StreamRelayTest, ALateSubscriberGetsBatchesThatTheSourceNoLongerHas) {
