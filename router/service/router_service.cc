@@ -17,6 +17,7 @@
 #include "router/service/api/own_api.h"
 #include "router/service/api/source_json.h"
 #include "router/service/api/static_files.h"
+#include "router/service/discovery/configured_sources.h"
 #include "router/service/discovery/dns_client.h"
 #include "router/service/json/json_fields.h"
 #include "router/service/load_setup.h"
@@ -133,7 +134,7 @@ class RouterService::Impl {
   void DropPeerState();
 
   ServiceCore core_;
-  std::unique_ptr<SourceSet> configured_;  // the sources of RouterOptions; set by Follow
+  std::unique_ptr<ConfiguredSources> configured_;  // set by Follow; nullptr: after Stop
   static constexpr size_t kPublic = 0;
   static constexpr size_t kAdmin = 1;  // nullptr: none
   std::array<std::unique_ptr<HttpServer>, 2> servers_;
@@ -209,13 +210,10 @@ void RouterService::Impl::FollowSavedClients() {
 }
 
 Status RouterService::Impl::FollowConfigured(const std::vector<WorkerRegistration>& sources) {
-  configured_ =
-      std::make_unique<SourceSet>(*core_.fleet, core_.policy, "configuration", TextOfSource);
-  Status status = configured_->Set(sources);
-  if (status.ok()) {
-    const SourceSet::Changes changes = configured_->Follow();
-    if (!changes.errors.empty()) status = changes.errors.front();
-  }
+  configured_ = std::make_unique<ConfiguredSources>(*core_.fleet, core_.policy, TextOfSource);
+  const auto changes = configured_->Follow(sources);
+  Status status = changes.status();
+  if (changes.ok() && !changes->errors.empty()) status = changes->errors.front();
   if (!status.ok()) {
     // At the start, two sources with one name, or too many sources, are a usage error.
     const bool usage =
@@ -382,7 +380,7 @@ Status RouterService::Impl::Start(const RouterOptions& given) {
   if (Status status = StartLoadSharing(options, core_); !status.ok()) return status;
   if (Status status = Serve(options); !status.ok()) return status;
   LogStart(options);
-  configured_->LogTo(*core_.source_log);
+  configured_->Begin(*core_.source_log);
   if (core_.source_files) core_.source_files->Begin(*core_.source_log);
   core_.dns_sources->Begin();
   core_.kubernetes_sources->Begin();
@@ -392,10 +390,10 @@ Status RouterService::Impl::Start(const RouterOptions& given) {
 
 Result<SourceSet::Changes> RouterService::Impl::Reload(const RouterOptions& options) {
   if (Status status = CheckClient(options); !status.ok()) return status;
-  if (Status status = configured_->Set(options.sources); !status.ok()) return status;
+  auto changes = configured_->Follow(options.sources);
+  if (!changes.ok()) return changes;
   core_.dns_sources->Set(WithDefaults(options.dns_sources, options.source_defaults));
   core_.kubernetes_sources->Set(WithDefaults(options.kubernetes_sources, options.source_defaults));
-  SourceSet::Changes changes = configured_->Follow();
   core_.fleet->BeginPolls();
   return changes;
 }
@@ -404,6 +402,7 @@ Result<SourceSet::Changes> RouterService::Impl::Reload(const RouterOptions& opti
 // the index. The last save does not wait for the lists: lookups and removals can take seconds.
 void RouterService::Impl::Stop() {
   core_.draining = true;
+  if (configured_) configured_->Stop();
   if (core_.dns_sources) core_.dns_sources->Stop();
   if (core_.kubernetes_sources) core_.kubernetes_sources->Stop();
   sampler_.reset();
@@ -415,6 +414,7 @@ void RouterService::Impl::Stop() {
   core_.source_files.reset();
   core_.dns_sources.reset();
   core_.kubernetes_sources.reset();
+  configured_.reset();
   core_.fleet.reset();
 }
 

@@ -159,8 +159,10 @@ class RouterService {
   Status TakeFeedback(const Feedback& feedback);
   // Follows the `sources`, `dns_sources` and `kubernetes_sources` of these options instead of those
   // of Start or of the previous Reload. Other members have no effect. Sources of files and of
-  // clients do not change. Returns the changes of `sources`. Error: two sources have the same name,
-  // or there are kubernetes_sources without make_client; nothing changes. One call at a time.
+  // clients do not change. Returns the changes of `sources`. A source of `sources` that cannot be
+  // followed is tried again once per second; see ConfiguredSources. Error: two sources have the
+  // same name, or there are kubernetes_sources without make_client; nothing changes. One call at a
+  // time.
   Result<SourceSet::Changes> Reload(const RouterOptions& options);
   // The workers in order of registration. Thread-safe.
   std::vector<WorkerReport> workers() const;

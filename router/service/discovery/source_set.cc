@@ -40,17 +40,30 @@ SourceSet::Changes SourceSet::Follow() {
   for (const auto& [name, source] : followed_) {
     if (!names_.contains(name)) others.push_back(name);
   }
-  for (const std::string& name : others) Remove(name, ids, changes);
+  for (const std::string& name : others) Remove(name, changes);
   std::erase_if(errors_, [this](const auto& error) { return !names_.contains(error.first); });
+  for (const auto& [source, text] : wanted_) Try(source, text, ids, changes);
+  return changes;
+}
+
+SourceSet::Changes SourceSet::Retry() {
+  Changes changes;
+  if (errors_.empty()) return changes;
+  const WorkerIds ids = IdsOf(*fleet_.view());
   for (const auto& [source, text] : wanted_) {
-    const Status status = FollowOne(source, text, ids, changes);
-    if (status.ok()) {
-      errors_.erase(source.worker.name);
-    } else {
-      NoteError(source.worker.name, status, changes);
-    }
+    if (errors_.contains(source.worker.name)) Try(source, text, ids, changes);
   }
   return changes;
+}
+
+void SourceSet::Try(const WorkerRegistration& source, const std::string& text, const WorkerIds& ids,
+                    Changes& changes) {
+  const Status status = FollowOne(source, text, ids, changes);
+  if (status.ok()) {
+    errors_.erase(source.worker.name);
+  } else {
+    NoteError(source.worker.name, status, changes);
+  }
 }
 
 Status SourceSet::FollowOne(const WorkerRegistration& source, const std::string& text,
@@ -62,7 +75,7 @@ Status SourceSet::FollowOne(const WorkerRegistration& source, const std::string&
   // A source that is not allowed does not replace the followed source.
   Status status = CheckSource(source, policy_, SourceOrigin::kOperator);
   if (!status.ok()) return status;
-  if (known != followed_.end()) Remove(source.worker.name, ids, changes);
+  if (known != followed_.end()) Remove(source.worker.name, changes);
   status = Add(source, text);
   if (status.ok()) ++changes.added;
   return status;
@@ -75,14 +88,12 @@ bool SourceSet::IsFollowed(const Followed& source, const WorkerIds& ids) const {
   });
 }
 
-void SourceSet::Remove(const std::string& name, const WorkerIds& ids, Changes& changes) {
+void SourceSet::Remove(const std::string& name, Changes& changes) {
   const auto node = followed_.extract(name);
   bool removed = false;
   for (const Rank& rank : node.mapped().ranks) {
-    const auto found = ids.find(rank.name);
     // A client may have removed the worker, and may have added another worker with this name.
-    if (found == ids.end() || found->second != rank.id) continue;
-    removed |= fleet_.Remove(rank.name).ok();
+    removed |= fleet_.Remove(rank.name, rank.id).ok();
   }
   if (!removed) return;
   ++changes.removed;
@@ -107,11 +118,10 @@ Status SourceSet::Add(const WorkerRegistration& source, std::string text) {
 
 void SourceSet::NoteError(const std::string& name, const Status& status, Changes& changes) {
   changes.errors.push_back(status);
-  if (log_ == nullptr) return;
-  std::string& logged = errors_[name];
-  if (logged == status.message()) return;
-  logged = status.message();
-  log_->NoteFailed(name, {.list = list_}, status.message());
+  std::string& latest = errors_[name];
+  if (latest == status.message()) return;
+  latest = status.message();
+  if (log_ != nullptr) log_->NoteFailed(name, {.list = list_}, status.message());
 }
 
 }  // namespace kvcast::router

@@ -46,6 +46,10 @@ class SourceSet {
   // the list, the call adds the source again. Sources that do not come from this list never change.
   // Polls of new URLs begin at the next Fleet::BeginPolls.
   Changes Follow();
+  // Tries the sources of the list again for which the latest try had an error. Other sources do not
+  // change: if a client has removed such a source, the call does not add it again. Call it after
+  // the Follow of the list.
+  Changes Retry();
   // Number of sources of the list that the fleet follows.
   size_t followed() const { return followed_.size(); }
 
@@ -61,9 +65,12 @@ class SourceSet {
   using WorkerIds = std::map<std::string, WorkerId, std::less<>>;
 
   bool IsFollowed(const Followed& source, const WorkerIds& ids) const;
+  // Calls FollowOne, and notes its error or its success.
+  void Try(const WorkerRegistration& source, const std::string& text, const WorkerIds& ids,
+           Changes& changes);
   Status FollowOne(const WorkerRegistration& source, const std::string& text, const WorkerIds& ids,
                    Changes& changes);
-  void Remove(const std::string& name, const WorkerIds& ids, Changes& changes);
+  void Remove(const std::string& name, Changes& changes);
   Status Add(const WorkerRegistration& source, std::string text);
   void NoteError(const std::string& name, const Status& status, Changes& changes);
 
@@ -75,7 +82,8 @@ class SourceSet {
   std::set<std::string> names_;                                     // of the list
   std::vector<std::pair<WorkerRegistration, std::string>> wanted_;  // each with its text
   std::map<std::string, Followed> followed_;                        // by name of the source
-  std::map<std::string, std::string> errors_;  // by name of the source: latest error in the log
+  // By name of the source: the text of the error of the latest try.
+  std::map<std::string, std::string> errors_;
 };
 
 }  // namespace kvcast::router

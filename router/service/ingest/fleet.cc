@@ -326,14 +326,14 @@ void Fleet::BetweenTurns(size_t shard,
   });
 }
 
-Status Fleet::Remove(std::string_view name) {
+Status Fleet::Remove(std::string_view name, std::optional<WorkerId> id) {
   const MutexLock admin(admin_mutex_);
-  return RemoveRank(name);
+  return RemoveRank(name, id);
 }
 
-Status Fleet::RemoveRank(std::string_view name) {
+Status Fleet::RemoveRank(std::string_view name, std::optional<WorkerId> id) {
   const auto worker = view()->Find(name);
-  if (worker == nullptr) {
+  if (worker == nullptr || (id && worker->id != *id)) {
     return Status(StatusCode::kNotFound, "unknown worker " + std::string(name));
   }
   feeds_->Remove(worker->id);

@@ -110,8 +110,8 @@ class Fleet {
   // Starts to poll the added sources. Before this call, their events stay in the engines.
   void BeginPolls() { feeds_->Begin(); }
   // After this call, the worker is in no new view, and holds no blocks. kNotFound: no worker has
-  // this name.
-  Status Remove(std::string_view name);
+  // this name, or the worker of this name has another id than `id`. nullopt: any id.
+  Status Remove(std::string_view name, std::optional<WorkerId> id = std::nullopt);
 
   FleetView view() const;
   // Calls `use` while the subscriber of this shard applies no batch; see Subscriber::BetweenTurns.
@@ -157,7 +157,9 @@ class Fleet {
                     std::optional<SavedPosition> resume) KV_REQUIRES(admin_mutex_);
   Status OpenLogOf(const FleetWorker& worker, SourceConfig& source) KV_REQUIRES(admin_mutex_);
   void CloseLogOf(WorkerId worker) KV_REQUIRES(admin_mutex_);
-  Status RemoveRank(std::string_view name) KV_REQUIRES(admin_mutex_);
+  // Returns the errors of Remove.
+  Status RemoveRank(std::string_view name, std::optional<WorkerId> id = std::nullopt)
+      KV_REQUIRES(admin_mutex_);
 
   PrefixIndex& index_;
   const FleetObserver observer_;

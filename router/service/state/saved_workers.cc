@@ -35,15 +35,31 @@ void SavedWorkers::Load(const StateFolder& folder) {
     const MutexLock lock(mutex_);
     ++CountersOf(StateOrigin::kFolder).files_refused;
   }
+  DropOldFiles(folder);
 }
 
 void SavedWorkers::Add(const std::shared_ptr<const StateFile>& file, const std::string& name) {
   const MutexLock lock(mutex_);
+  const auto from = std::make_shared<FolderFile>(FolderFile{name, file->saved_at_ms()});
+  files_.push_back(from);
   for (size_t i = 0; i < file->workers().size(); ++i) {
     Place& place = by_registration_[file->workers()[i].registration];
     if (place.file != nullptr && place.file->saved_at_ms() > file->saved_at_ms()) continue;
-    place = {file, static_cast<uint32_t>(i), StateOrigin::kFolder, name};
+    place = {file, static_cast<uint32_t>(i), StateOrigin::kFolder, from};
   }
+}
+
+// A router that restarts again and again before its first save is complete keeps more files each
+// time. So kept files without a use are removed here, and not only after a complete save.
+void SavedWorkers::DropOldFiles(const StateFolder& folder) {
+  const MutexLock lock(mutex_);
+  std::set<const FolderFile*> used;
+  for (const auto& [registration, place] : by_registration_) used.insert(place.from.get());
+  std::erase_if(files_, [&](const auto& file) {
+    if (used.contains(file.get())) return false;
+    if (file->name.starts_with(kKept)) folder.Remove(file->name);
+    return true;
+  });
 }
 
 void SavedWorkers::AddFromPeer(std::shared_ptr<const StateFile> file) {
@@ -58,17 +74,18 @@ void SavedWorkers::AddFromPeer(std::shared_ptr<const StateFile> file) {
   }
 }
 
+// The shard of a worker can differ from its shard before the restart. So the old file of a shard
+// can have the only state of a restored worker that now belongs to another shard.
 std::set<std::string> SavedWorkers::KeepFiles(const StateFolder& folder) {
   const MutexLock lock(mutex_);
+  for (const auto& file : files_) {
+    const std::string kept = KeptName(file->name, file->saved_at_ms);
+    if (file->name != kept && folder.Rename(file->name, kept).ok()) file->name = kept;
+  }
   std::set<std::string> names;
   for (auto* places : {&by_registration_, &replaced_}) {
-    for (auto& [registration, place] : *places) {
-      if (place.origin != StateOrigin::kFolder) continue;
-      const std::string kept = KeptName(place.name, place.file->saved_at_ms());
-      const bool has_name = place.name == kept || names.contains(kept);
-      if (!has_name && !folder.Rename(place.name, kept).ok()) continue;
-      place.name = kept;
-      names.insert(kept);
+    for (const auto& [registration, place] : *places) {
+      if (place.from != nullptr) names.insert(place.from->name);
     }
   }
   return names;

@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "kvcast/core/status.h"
 #include "router/service/discovery/source_set.h"
@@ -38,14 +39,17 @@ class SavedWorkers {
   explicit SavedWorkers(SourceText text_of, Logger* log = nullptr) : text_of_(text_of), log_(log) {}
 
   // Reads the files of the folder. If a worker is in several files, its newest state counts. A file
-  // that cannot be used is logged and ignored.
+  // that cannot be used is logged and ignored. Removes each file `kept-*.state` whose workers all
+  // have newer states in other files. Call it before AddFromPeer.
   void Load(const StateFolder& folder);
   // Adds the workers of a file of another router. Their states replace those of a folder until
   // DropPeer, because the other router has followed the workers until now.
   void AddFromPeer(std::shared_ptr<const StateFile> file);
-  // Renames the files of `folder` with states that are not restored yet to `kept-*.state`, so that
-  // no save replaces these files. A state of the folder that a state of the other router replaces
-  // is not restored yet. Returns the new names. Load reads these names too.
+  // Renames the files of `folder` from which Load has taken a state to `kept-*.state`, so that no
+  // save replaces these files. Must be called before each save: a file that has its new name does
+  // not change. Returns the names of the files with states that are not restored yet. A state of
+  // the folder that a state of the other router replaces is not restored yet. Load reads the files
+  // `kept-*.state` too.
   std::set<std::string> KeepFiles(const StateFolder& folder);
   // Drops the states of the folder that were not restored.
   void DropFolder();
@@ -63,13 +67,18 @@ class SavedWorkers {
   RestoreCounters counters(StateOrigin origin) const;
 
  private:
+  struct FolderFile {
+    std::string name;  // changes in KeepFiles
+    int64_t saved_at_ms = 0;
+  };
   struct Place {
     std::shared_ptr<const StateFile> file;
     uint32_t number = 0;
     StateOrigin origin = StateOrigin::kFolder;
-    std::string name = {};  // of the file in the folder; empty: kPeer
+    std::shared_ptr<const FolderFile> from = {};  // nullptr: kPeer
   };
   void Add(const std::shared_ptr<const StateFile>& file, const std::string& name);
+  void DropOldFiles(const StateFolder& folder);
   // Makes room in the index for all files, at the first call.
   void Reserve(PrefixIndex& index);
   // Drops the states of the registration, and adds 1 to the counter. `origin`: of the state that
@@ -86,6 +95,8 @@ class SavedWorkers {
   std::map<std::string, Place> by_registration_ KV_GUARDED_BY(mutex_);
   // States of the folder for which by_registration_ has a state of the other router.
   std::map<std::string, Place> replaced_ KV_GUARDED_BY(mutex_);
+  // The files from which Load has taken a state, also if all their states are restored.
+  std::vector<std::shared_ptr<FolderFile>> files_ KV_GUARDED_BY(mutex_);
   bool reserved_ KV_GUARDED_BY(mutex_) = false;
   std::array<RestoreCounters, kStateOrigins> counters_ KV_GUARDED_BY(mutex_);
 };

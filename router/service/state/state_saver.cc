@@ -42,12 +42,8 @@ Status StateSaver::Save() {
   const int64_t begin_ns = SteadyNs();
   SaveReport now;
   Status status;
-  std::set<std::string> kept;
-  if (SteadyMs() - began_ms_ < kKeepUnclaimedMs) {
-    kept = saved_.KeepFiles(folder_);
-  } else {
-    saved_.DropFolder();  // the files are removed below
-  }
+  if (SteadyMs() - began_ms_ >= kKeepUnclaimedMs) saved_.DropFolder();
+  const std::set<std::string> kept = saved_.KeepFiles(folder_);
   for (size_t shard = 0; shard < router_.index.shards(); ++shard) {
     const Status saved = SaveShard(shard, now);
     if (status.ok()) status = saved;
@@ -87,7 +83,8 @@ Status StateSaver::SaveShard(size_t shard, SaveReport& report) {
   return folder_.Commit(name);
 }
 
-// Removes the files of a router that had more shards, and the files that are not kept any more.
+// Removes the files of a router that had more shards, and the files that are not kept any more. A
+// save that is not complete may lack the state of a restored worker, which a kept file has.
 void StateSaver::RemoveOthers(const std::set<std::string>& kept) {
   for (const std::string& name : folder_.Names(".state")) {
     bool is_own = kept.contains(name);

@@ -47,9 +47,10 @@ class StateSaver {
   void Begin(int64_t period_ms);
   // Ends the thread, and saves once more.
   void SaveAndStop();
-  // Saves now. The folder has the old or the new state of each shard at any time. Thread-safe: a
-  // call waits for the save in progress. Not ok: the message is one line about the first failed
-  // shard. Each failed shard keeps its old state.
+  // Saves now. Until the first save without an error, the folder keeps all states that it had at
+  // the start. From then on, it has the old or the new state of each shard at any time.
+  // Thread-safe: a call waits for the save in progress. Not ok: the message is one line about the
+  // first failed shard. Each failed shard keeps its old state.
   Status Save();
   SaveReport report() const;
 

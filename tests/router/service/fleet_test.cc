@@ -86,6 +86,20 @@ TEST_F(FleetTest, NamesAreUnique) {
   EXPECT_EQ(fleet->Remove("b").code(), StatusCode::kNotFound);
 }
 
+// A list of sources knows the id of its worker. A client may replace this worker at any time.
+TEST_F(FleetTest, AnOldIdDoesNotRemoveANewWorkerOfTheSameName) {
+  ASSERT_TRUE(fleet->Add(Source("a")).ok());
+  const WorkerId old = fleet->view()->Find("a")->id;
+  ASSERT_TRUE(fleet->Remove("a", old).ok());
+  ASSERT_TRUE(fleet->Add(Source("a")).ok());
+  EXPECT_EQ(fleet->Remove("a", old).code(), StatusCode::kNotFound);
+  EXPECT_EQ(removed, 1);
+  const auto worker = fleet->view()->Find("a");
+  ASSERT_NE(worker, nullptr);
+  EXPECT_NE(worker->id, old);
+  EXPECT_TRUE(fleet->Remove("a", worker->id).ok());
+}
+
 TEST_F(FleetTest, ASourceThatCannotBeFollowedLeavesNothing) {
   WorkerRegistration bad = Source("a");
   bad.endpoint = "nonsense";

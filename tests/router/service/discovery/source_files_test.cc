@@ -280,5 +280,21 @@ TEST_F(SourceFilesTest, AReloadChangesOnlyTheConfiguredSources) {
   ASSERT_TRUE(AwaitLine({"source_removed source=a by=configuration"}));
 }
 
+// The router handles the reload before it reads the file again.
+TEST_F(SourceFilesTest, ASourceThatMovesFromAFileToTheConfigurationIsFollowedAgain) {
+  Write(ListOf({Listed("f")}));
+  Start();
+  options.sources = {SourceFromJson(Listed("f")).value()};
+  const auto changes = service->Reload(options);
+  ASSERT_TRUE(changes.ok());
+  ASSERT_EQ(changes->errors.size(), 1u);
+  EXPECT_EQ(changes->errors[0].message(), "a worker named f exists already");
+  Write(ListOf({}));
+  ASSERT_TRUE(AwaitLine({"source_removed source=f by=file"}));
+  EXPECT_TRUE(Await({"f"}));
+  EXPECT_TRUE(AwaitLine({"source_added source=f by=configuration"}));
+  EXPECT_EQ(lines.With({"source_failed source=f by=configuration"}).size(), 1u);
+}
+
 }  // namespace
 }  // namespace kvcast::router

@@ -154,6 +154,22 @@ TEST_F(SourceSetTest, AClientsWorkerInThePlaceOfARemovedSourceStays) {
   EXPECT_EQ(ModelOf("a"), "client");
 }
 
+TEST_F(SourceSetTest, ARetryTriesOnlyTheSourcesWithErrors) {
+  ASSERT_TRUE(fleet->Add(Source("a", "client"), AddedBy::kClient).ok());
+  EXPECT_EQ(Follow({Source("a"), Source("b")}).errors.size(), 1u);
+  ASSERT_TRUE(fleet->Remove("b").ok());
+  EXPECT_THAT(Messages(set->Retry()), ElementsAre("a worker named a exists already"));
+  ASSERT_TRUE(fleet->Remove("a").ok());
+  EXPECT_EQ(set->Retry().added, 1u);
+  EXPECT_THAT(Names(), ElementsAre("a"));
+  EXPECT_EQ(ModelOf("a"), "m");
+  ASSERT_TRUE(fleet->Remove("a").ok());
+  EXPECT_EQ(set->Retry().added, 0u);
+  Follow({});
+  EXPECT_EQ(set->Retry().added, 0u);
+  EXPECT_THAT(Names(), IsEmpty());
+}
+
 TEST_F(SourceSetTest, AllRanksOfASourceComeAndGo) {
   WorkerRegistration source = Source("a");
   source.data_parallel_size = 2;
