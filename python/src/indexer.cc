@@ -44,7 +44,7 @@ WorkerRegistration RegistrationOf(const std::string& name, const py::object& wor
   }
   if (dp_rank < 0) ThrowInvalid("dp_rank: must be at least 0");
   if (name.empty()) ThrowInvalid("source: the name is empty");
-  auto json = nlohmann::json::parse(ToJsonText(members));
+  auto json = ToJson(members, "source");
   json["name"] = name;
   json["endpoint"] = "ipc://in-process";  // required by the format, and not used
   json["data_parallel_rank"] = dp_rank;
@@ -144,7 +144,7 @@ OverlapScores FindMatches(const Indexer& indexer, const py::object& hashes,
                           int64_t hash_block_size, int64_t prompt_tokens,
                           const py::object& sources) {
   return indexer.Find({hashes, token_ids, model, lora_name, lora_path, cache_salt, mm_items,
-                       hash_block_size, prompt_tokens, sources});
+                       hash_block_size, prompt_tokens, sources, "sources"});
 }
 
 constexpr char kIndexerDoc[] =

@@ -61,7 +61,7 @@ EvictionPolicyKind PolicyOf(const std::string& name) {
 std::vector<GroupSpec> GroupsOf(const py::object& groups) {
   // SourceFromJson checks the members of the groups. The other members only make a valid source.
   nlohmann::json source = {{"name", "groups"}, {"endpoint", "ipc://in-process"}};
-  source["groups"] = nlohmann::json::parse(ToJsonText(groups));
+  source["groups"] = ToJson(groups, "groups");
   return Take(router::SourceFromJson(source)).worker.groups;
 }
 

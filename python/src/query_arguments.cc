@@ -28,7 +28,8 @@ QueryArguments::QueryArguments(const py::object& hashes, const py::object& token
                                const std::string& model, const std::string& lora_name,
                                const std::string& lora_path, const std::string& cache_salt,
                                const py::object& mm_items, int64_t hash_block_size,
-                               int64_t prompt_tokens, const py::object& workers) {
+                               int64_t prompt_tokens, const py::object& workers,
+                               const char* workers_name) {
   const bool by_tokens = !token_ids.is_none();
   if (by_tokens != hashes.is_none())
     ThrowInvalid("exactly one of hashes and token_ids is required");
@@ -42,8 +43,10 @@ QueryArguments::QueryArguments(const py::object& hashes, const py::object& token
   query_.hash_block_size = hash_block_size;
   query_.prompt_tokens = prompt_tokens;
   if (!workers.is_none()) {
-    for (const py::handle name : workers) query_.workers.push_back(TextOf(name, "workers"));
-    if (query_.workers.empty()) ThrowInvalid("workers: must not be empty");
+    for (const py::handle name : workers) {
+      CheckText(workers_name, query_.workers.emplace_back(TextOf(name, workers_name)));
+    }
+    if (query_.workers.empty()) ThrowInvalid(std::string(workers_name) + ": must not be empty");
   }
   CheckCombination(by_tokens);
   by_tokens ? ReadTokens(token_ids) : ReadHashes(hashes);
@@ -80,7 +83,6 @@ void QueryArguments::ReadHashes(py::handle hashes) {
 
 void QueryArguments::CheckCombination(bool by_tokens) const {
   CheckText("model", query_.model);
-  for (const std::string& worker : query_.workers) CheckText("workers", worker);
   CheckText("lora_name", query_.inputs.lora_name);
   CheckText("lora_path", query_.inputs.lora_path);
   CheckText("cache_salt", query_.inputs.cache_salt);

@@ -23,11 +23,12 @@ class QueryArguments {
   static QueryArguments OfHashes(pybind11::handle hashes);
   static QueryArguments OfTokens(pybind11::handle token_ids);
   // Errors: TypeError; InvalidArgumentError for a wrong value or a wrong combination.
+  // `workers_name`: the name of the argument `workers`, for the messages.
   QueryArguments(const pybind11::object& hashes, const pybind11::object& token_ids,
                  const std::string& model, const std::string& lora_name,
                  const std::string& lora_path, const std::string& cache_salt,
                  const pybind11::object& mm_items, int64_t hash_block_size, int64_t prompt_tokens,
-                 const pybind11::object& workers);
+                 const pybind11::object& workers, const char* workers_name = "workers");
   // Borrows the prompt if C++ can read the prompt in place. This object must outlive the query.
   const router::Query& query() const { return query_; }
   // A query that owns its prompt.

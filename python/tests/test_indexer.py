@@ -204,6 +204,12 @@ def test_bad_queries_raise(indexer, arguments, error):
         indexer.find_matches(**arguments)
 
 
+@pytest.mark.parametrize("sources, message", [([], "^sources: must not be empty"), (["x" * 2000], "^sources: longer than")])
+def test_an_error_names_the_argument(indexer, sources, message):
+    with pytest.raises(kvcast.InvalidArgumentError, match=message):
+        indexer.find_matches(token_ids=[1], sources=sources)
+
+
 def test_bad_sources_and_batches_raise(indexer):
     for bad, error in [
         (lambda: indexer.add_source("e0"), kvcast.StateError), (lambda: indexer.add_source(""), ValueError),
@@ -218,6 +224,8 @@ def test_bad_sources_and_batches_raise(indexer):
         (lambda: indexer.apply(5, b"x"), TypeError), (lambda: indexer.reset("e0", "x"), ValueError),
         (lambda: indexer.reset("x"), LookupError), (lambda: indexer.remove_source("x"), LookupError),
         (lambda: indexer.status("x"), kvcast.NotFoundError), (lambda: indexer.groups("x"), kvcast.NotFoundError),
+        (lambda: indexer.add_source("x", prefill_tokens_per_s=float("inf")), kvcast.InvalidArgumentError),
+        (lambda: indexer.add_source("x", model="\ud800"), kvcast.InvalidArgumentError),
         (lambda: kvcast.KvIndexer(0), ValueError), (lambda: kvcast.KvIndexer("x"), TypeError),
     ]:
         with pytest.raises(error):

@@ -107,6 +107,8 @@ def test_bad_calls_raise_and_change_nothing():
         (lambda: scheduler(blocks_per_chunk=0), ValueError), (lambda: scheduler(algo="x"), ValueError),
         (lambda: kvcast.OffloadScheduler(FULL, CHUNK, []), ValueError), (lambda: kvcast.OffloadScheduler(5, CHUNK, [1]), ValueError),
         (lambda: kvcast.OffloadScheduler([{"kind": "x", "block_size": 16}], CHUNK, [CHUNK]), ValueError),
+        (lambda: kvcast.OffloadScheduler([{"kind": "full_attention", "block_size": float("nan")}], CHUNK, [CHUNK]),
+         kvcast.InvalidArgumentError),
     ]:
         with pytest.raises(error):
             bad()
