@@ -109,6 +109,24 @@ def peer_join_tests(rule):
             for state, time, expected in (("timeout", "9m", [fires]), ("timeout", "11m", []), ("complete", "9m", []))]
 
 
+def late_events_tests(rule):
+    """The alert fires if batches arrive late. It does not fire if batches arrive in time, and the engine then has no
+    requests: the age of the last batch grows from 600 s on."""
+    fires = {"exp_labels": {"instance": "r", "worker": "w", "severity": rule["severity"]},
+             "exp_annotations": {**rule["annotations"], "summary":
+                                 rule["annotations"]["summary"].replace("{{ $labels.worker }}", "w")
+                                 .replace("{{ $value }}", "60")}}
+    cases = (("60x240", "0+50x240", {"10m": [fires]}),
+             ("0x120 5+5x120", "0+50x120 6000x120", {f"{600 + s}s": [] for s in range(0, 600, 15)}))
+    return [{"interval": "5s",
+             "input_series": [
+                 {"series": series("kvcast_source_event_age_seconds", instance="r", worker="w"), "values": ages},
+                 {"series": series("kvcast_source_batches_total", instance="r", worker="w"), "values": batches}],
+             "alert_rule_test": [{"eval_time": time, "alertname": rule["alert"], "exp_alerts": expected}
+                                 for time, expected in times.items()]}
+            for ages, batches, times in cases]
+
+
 def check_with_promtool(rules):
     if not shutil.which("promtool"):
         print("promtool is not installed")
@@ -131,6 +149,7 @@ def check_with_promtool(rules):
                                                "exp_alerts": expected}]})
     check("the states are tested", len(tests) == 14, len(tests))
     tests += peer_join_tests(next(rule for rule in rules if rule["alert"] == "KvcastPeerJoinFailed"))
+    tests += late_events_tests(next(rule for rule in rules if rule["alert"] == "KvcastEventsLate"))
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "test.yml"
         path.write_text(json.dumps({"rule_files": [str(RULES.resolve())], "tests": tests}), encoding="utf-8")
