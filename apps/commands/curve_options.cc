@@ -8,12 +8,13 @@ namespace {
 
 Status BadCurveFlag(const std::string& text) { return {StatusCode::kInvalidArgument, text}; }
 
-Status CheckLocal(const std::vector<std::string>& endpoints, bool insecure, const char* flags) {
-  if (insecure) return Status();
+// `flags`: the flags of CURVE. `insecure`: the flag that allows the endpoints without CURVE.
+Status CheckLocal(const std::vector<std::string>& endpoints, const char* flags,
+                  const char* insecure) {
   for (const std::string& endpoint : endpoints) {
     if (endpoint.find("://") == std::string::npos || IsLoopbackEndpoint(endpoint)) continue;
-    return BadCurveFlag(endpoint + " is not loopback; set " + flags +
-                        ", or set --insecure: no encryption and no authentication");
+    return BadCurveFlag(endpoint + " is not loopback; set " + flags + ", or set " + insecure +
+                        ": no encryption and no authentication");
   }
   return Status();
 }
@@ -26,8 +27,9 @@ Result<std::optional<CurveServer>> LoadCurveServer(const CurveServerOptions& opt
     return BadCurveFlag("set both --curve-key and --curve-clients");
   }
   if (options.key.empty()) {
+    if (options.insecure) return std::optional<CurveServer>();
     const Status local =
-        CheckLocal(endpoints, options.insecure, "--curve-key and --curve-clients (CURVE)");
+        CheckLocal(endpoints, "--curve-key and --curve-clients (CURVE)", "--insecure");
     if (!local.ok()) return local;
     return std::optional<CurveServer>();
   }
@@ -45,12 +47,15 @@ Result<std::optional<CurveClient>> LoadCurveClient(const CurveClientOptions& opt
     return BadCurveFlag("set both --curve-key and --server-key");
   }
   if (options.key.empty()) {
+    if (options.insecure) return std::optional<CurveClient>();
     const Status local =
-        CheckLocal(endpoints, options.insecure, "--curve-key and --server-key (CURVE)");
+        CheckLocal(endpoints, "--curve-key and --server-key (CURVE)", options.insecure_flag);
     if (!local.ok()) return local;
     return std::optional<CurveClient>();
   }
-  if (options.insecure) return BadCurveFlag("--insecure: not with --curve-key");
+  if (options.insecure) {
+    return BadCurveFlag(std::string(options.insecure_flag) + ": not with --server-key");
+  }
   auto keys = CurveKeyPair::Load(options.key);
   if (!keys.ok()) return keys.status();
   if (const Status key = CheckCurveKey(options.server_key); !key.ok()) {

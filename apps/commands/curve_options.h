@@ -20,9 +20,10 @@ struct CurveServerOptions {
 
 // The flags of a command that follows publishers.
 struct CurveClientOptions {
-  std::string key;         // path of a secret key; empty: no CURVE
-  std::string server_key;  // the publisher's public key
-  bool insecure = false;   // without CURVE, the endpoints may be beyond loopback
+  std::string key;                           // path of a secret key; empty: no CURVE
+  std::string server_key;                    // the publisher's public key
+  bool insecure = false;                     // without CURVE, the endpoints may be beyond loopback
+  const char* insecure_flag = "--insecure";  // the flag that sets `insecure`
 };
 
 // nullopt: the sockets have no CURVE. kInvalidArgument: a file cannot be used, a flag is missing

@@ -15,6 +15,7 @@
 #include "apps/support/trace.h"
 #include "kvcast/wire/wire.h"
 #include "router/service/config_json.h"
+#include "src/http/loopback.h"
 
 namespace kvcast::tools {
 namespace {
@@ -37,6 +38,9 @@ Status CheckOptions(const DemoOptions& options) {
     HttpOptions http;
     const Status address = router::ParseHttpAddress(options.serve, http);
     if (!address.ok()) return {address.code(), "--serve: expected ADDR:PORT"};
+    if (!IsLoopbackAddress(http.address)) {
+      return {StatusCode::kInvalidArgument, "--serve: " + http.address + " is not loopback"};
+    }
   }
   if (const auto dialects = DialectsOf(options.cache, options.dialects); !dialects.ok())
     return dialects.status();

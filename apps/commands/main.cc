@@ -297,8 +297,8 @@ void AddTail(CLI::App& app, TailOptions& options, Command& command) {
   CLI::App* sub = app.add_subcommand("tail", "follow event streams and print them");
   sub->add_option("endpoint", options.endpoints, "PUB endpoints")->capture_default_str();
   sub->add_option("--topic", options.topic, "topic prefix (default: all topics)");
-  sub->add_option("--count", options.count,
-                  "stop after this number of batches (default: no limit)");
+  sub->add_option("--count", options.count, "stop after this number of batches (default: no limit)")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   sub->add_flag("--json", options.json, "print one JSON object per batch");
   sub->add_option("--model", options.model, "only events of this model (needs a router's relay)");
   sub->add_option("--worker", options.worker,

@@ -35,7 +35,8 @@ Result<StreamRelayConfig> ConfigOf(const RelayOptions& options, Logger& log) {
   if (!config.source.replay_endpoint.empty()) followed.push_back(config.source.replay_endpoint);
   auto client = LoadCurveClient({.key = options.server_key.empty() ? "" : options.curve.key,
                                  .server_key = options.server_key,
-                                 .insecure = options.insecure_source},
+                                 .insecure = options.insecure_source,
+                                 .insecure_flag = "--insecure-source"},
                                 followed);
   if (!client.ok()) return client.status();
   if (*client) config.subscriber.curve_keys = (*client)->keys;

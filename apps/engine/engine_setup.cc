@@ -142,8 +142,11 @@ Result<std::unique_ptr<HostTier>> MakeHostTier(const CacheOptions& options, Cach
   const bool cuda = options.device == "cuda";
   if (options.cpu_blocks == 0) {
     if (cuda) return BadFlag("--device cuda: requires --cpu-blocks");
-    if (options.offload == "connector") {
-      return BadFlag("--offload connector: requires --cpu-blocks");
+    if (options.offload != "eager") {
+      return BadFlag("--offload " + options.offload + ": requires --cpu-blocks");
+    }
+    if (options.blocks_per_chunk != 1) {
+      return BadFlag("--blocks-per-chunk: requires --offload connector and --cpu-blocks");
     }
     return std::unique_ptr<HostTier>();
   }

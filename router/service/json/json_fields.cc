@@ -2,6 +2,7 @@
 #include "router/service/json/json_fields.h"
 
 #include <cmath>
+#include <sstream>
 #include <utility>
 
 #include "router/service/json/bounded_json.h"
@@ -53,7 +54,9 @@ std::optional<int64_t> Int64Of(const Json& json) {
 Status ReadText(const Json& json, const std::string& member, std::string& out) {
   if (!json.is_string()) return BadField(member + ": must be a string");
   const auto& text = json.get_ref<const std::string&>();
-  if (text.size() > kMaxTextBytes) return BadField(member + ": too long");
+  if (text.size() > kMaxTextBytes) {
+    return BadField(member + ": must have at most " + std::to_string(kMaxTextBytes) + " bytes");
+  }
   out = text;
   return Status();
 }
@@ -95,8 +98,11 @@ Status ReadUpTo(const Json& json, const std::string& member, int64_t max, int64_
 Status ReadNumber(const Json& json, const std::string& member, double min, double max,
                   double& out) {
   const double value = json.is_number() ? json.get<double>() : NAN;
-  if (!(value >= min && value <= max))
-    return BadField(member + ": not a number in the allowed range");
+  if (!(value >= min && value <= max)) {
+    std::ostringstream text;
+    text << member << ": must be a number from " << min << " to " << max;
+    return BadField(text.str());
+  }
   out = value;
   return Status();
 }

@@ -31,6 +31,10 @@ expect 2 '--hash-algo' "$kvcast" engine --hash-algo md5
 expect 2 '--offload' "$kvcast" engine --offload sometimes --cpu-blocks 100
 expect 2 '--cpu-blocks' "$kvcast" engine --offload connector
 expect 2 '--cpu-blocks' "$kvcast" demo --offload connector
+expect 2 '--offload lazy: requires --cpu-blocks' "$kvcast" engine --offload lazy
+expect 2 '--blocks-per-chunk: requires' "$kvcast" engine --blocks-per-chunk 8
+expect 2 '--count' "$kvcast" tail --count -1
+expect 2 '--serve: 0.0.0.0 is not loopback' "$kvcast" demo --serve 0.0.0.0:0
 expect 2 '--blocks-per-chunk' "$kvcast" engine --cpu-blocks 100 --blocks-per-chunk 0
 expect 2 '--blocks-per-chunk' "$kvcast" demo --cpu-blocks 100 --load-rate 1000 --blocks-per-chunk 2
 expect 2 '--dialect' "$kvcast" engine --dialect klingon

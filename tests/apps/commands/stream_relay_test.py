@@ -130,7 +130,9 @@ until("the engine has ended", lambda: worker(behind)["state"] == "stale")
 taken = subprocess.run([KVCAST, "relay", "--source", "tcp://127.0.0.1:9", "--endpoint", relay.endpoint], text=True,
                        capture_output=True, timeout=60)
 check("an endpoint in use is named", taken.returncode == 1 and relay.endpoint in taken.stderr, taken)
-for flags, wanted in ((("--source", "nonsense"), "nonsense"), (("--source", "tcp://10.0.0.1:9"), "--insecure"),
+for flags, wanted in ((("--source", "nonsense"), "nonsense"), (("--source", "tcp://10.0.0.1:9"), "or set --insecure-source"),
+                      (("--source", "tcp://127.0.0.1:9", "--insecure-source", "--server-key", "x", "--curve-key", "x",
+                        "--curve-clients", "x"), "--insecure-source: not with --server-key"),
                       ((), "--source")):
     refused = subprocess.run([KVCAST, "relay", *flags, "--endpoint", "tcp://127.0.0.1:0", "--replay-endpoint",
                               "tcp://127.0.0.1:0"], text=True, capture_output=True, timeout=60)

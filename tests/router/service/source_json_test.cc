@@ -322,7 +322,7 @@ TEST(ReadConfig, ErrorsNameTheMember) {
       {R"({"ingest_threads": 65})", "ingest_threads: must be at most 64"},
       {R"({"weights": {"load": 1}})", "weights: unknown member: load"},
       {R"({"weights": {"load_token": -1}})",
-       "weights.load_token: not a number in the allowed range"}};
+       "weights.load_token: must be a number from 0 to 1e+09"}};
   for (const auto& [text, message] : wrong) {
     RouterOptions options;
     EXPECT_EQ(ReadConfig(text, options).message(), message) << text;
