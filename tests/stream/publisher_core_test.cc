@@ -201,6 +201,29 @@ TEST(PublisherCore, WithHashesOnlyNoBatchHasContentOfPrompts) {
   }
 }
 
+// The thread that calls Tick reads the batches for the digests. Without Tick, batches leave the
+// ring before this thread has read them.
+TEST(PublisherCore, ManyPayloadsBetweenTwoTicksLoseNoDigests) {
+  constexpr uint64_t kBatches = 500;
+  PublisherConfig config;
+  config.ring_batches = 4;
+  config.ring_bytes = 2000;
+  PublisherCore core(config, [] { return 0; });
+  core.KeepState(residency::Epoch());
+  for (uint64_t i = 0; i < kBatches; ++i) {
+    BlockStored stored;
+    stored.block_hashes = {BlockHash::FromUnsigned(i)};
+    stored.block_size = 16;
+    EventBatch batch{.ts = 1};
+    batch.events.emplace_back(std::move(stored));
+    ASSERT_TRUE(core.PublishPayload(PayloadOf(batch, kDefaultDialect)).ok());
+  }
+  const residency::PublisherStatus status = core.state()->Status(false);
+  ASSERT_TRUE(status.has_digests);
+  EXPECT_EQ(status.next_seq, kBatches);
+  EXPECT_EQ(status.Totals().at(0).total.copies, kBatches);
+}
+
 TEST(PublisherCore, WithHashesOnlyNoPayloadHasContentOfPrompts) {
   PublisherConfig config;
   config.hashes_only = true;

@@ -204,7 +204,8 @@ class Publisher {
   // encoded, kMalformed if an event of the payload cannot be decoded, and the errors of
   // DecodeBatch. A failed call does not publish the payload, but uses a sequence number. `ts`: the
   // time stamp of the payload, for heartbeats (see heartbeat_ms). nullopt: heartbeats ignore this
-  // payload. With hashes_only, `ts` has no effect: the time stamp comes from the payload.
+  // payload. With hashes_only, `ts` has no effect: the time stamp comes from the payload. If the
+  // publisher's thread is late in reading the batches for the digests, the call reads them itself.
   Result<Seq> PublishPayload(std::span<const uint8_t> payload,
                              std::optional<double> ts = std::nullopt);
 

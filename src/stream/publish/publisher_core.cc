@@ -108,6 +108,15 @@ Status PublisherCore::FlushLocked() {
 
 Result<Seq> PublisherCore::PublishPayload(std::span<const uint8_t> payload,
                                           std::optional<double> ts) {
+  const Result<Seq> seq = AppendPayload(payload, ts);
+  // A caller with many payloads, for example of a log, may be faster than the thread that reads
+  // them for the digests. If that thread lost batches, the digests would be lost for the epoch.
+  if (state_ != nullptr && ring_.reader_is_late()) state_->CatchUp();
+  return seq;
+}
+
+Result<Seq> PublisherCore::AppendPayload(std::span<const uint8_t> payload,
+                                         std::optional<double> ts) {
   MutexLock lock(pending_mutex_);
   (void)FlushLocked();  // a refused batch is counted, and its number is a gap
   if (payload.empty()) {

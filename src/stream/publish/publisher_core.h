@@ -75,6 +75,7 @@ class PublisherCore {
   Result<Seq> PublishBatch(EventBatch&& batch);
   // Removes the content of prompts if the config says so, and appends the batch to the ring.
   Result<Seq> AppendBatch(EventBatch&& batch);
+  Result<Seq> AppendPayload(std::span<const uint8_t> payload, std::optional<double> ts);
   // Publishes the pending events and, after them, the events of `batch`, in one batch.
   Result<Seq> PublishPending(EventBatch&& batch);
   // Uses a sequence number that no subscriber can receive. If there is a state, the state gets the

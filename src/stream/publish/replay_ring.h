@@ -13,6 +13,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -66,6 +67,10 @@ class ReplayRing {
   // ReadOn has returned them. The kept batches have a byte limit of their own, which equals the
   // byte limit of the ring. If the kept batches exceed this limit, all of them are dropped.
   void KeepForReader();
+  // True: the kept batches use more than half of their byte limit.
+  bool reader_is_late() const {
+    return left_unread_bytes_.load(std::memory_order_relaxed) > max_bytes_ / 2;
+  }
   // Appends to `out` the next batches for the reader, at most `limit`, including refused batches.
   // Numbers whose batch is not known are skipped.
   void ReadOn(size_t limit, std::vector<RingEntry>& out);
@@ -121,7 +126,7 @@ class ReplayRing {
   uint64_t next_unread_ KV_GUARDED_BY(mutex_) = 0;
   // Batches that left the ring before ReadOn returned them.
   std::deque<RingEntry> left_unread_ KV_GUARDED_BY(mutex_);
-  size_t left_unread_bytes_ KV_GUARDED_BY(mutex_) = 0;
+  std::atomic<size_t> left_unread_bytes_{0};  // written with mutex_ locked
 };
 
 }  // namespace kvcast::stream

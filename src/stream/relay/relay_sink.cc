@@ -14,23 +14,6 @@ namespace {
 // A closed socket may keep its port for a moment.
 constexpr int64_t kBindTimeoutUs = 10'000'000;
 constexpr int64_t kBindPauseUs = 10'000;
-constexpr size_t kMaxUnreadBatches = 256;
-
-// The publisher loses its digests if too many batches leave the ring before it has read them. Its
-// thread reads them at intervals. The call of status() reads them at once.
-void PublishRecovered(const std::vector<PublishedPayload>& batches, const PublisherConfig& config,
-                      Publisher& publisher) {
-  const size_t max_unread = std::clamp<size_t>(config.ring_batches / 2, 1, kMaxUnreadBatches);
-  size_t unread = 0;
-  size_t unread_bytes = 0;
-  for (const PublishedPayload& batch : batches) {
-    (void)publisher.PublishPayload(*batch);  // a refused batch uses a number
-    unread_bytes += batch->size();
-    if (++unread < max_unread && unread_bytes <= config.ring_bytes / 2) continue;
-    (void)publisher.status();
-    unread = unread_bytes = 0;
-  }
-}
 
 }  // namespace
 
@@ -55,7 +38,9 @@ Result<std::shared_ptr<RelaySink>> RelaySink::Create(PublisherConfig config,
   const MutexLock lock(sink.mutex_);
   sink.config_.resume.reset();
   sink.core_.Resume();
-  PublishRecovered(recovery.batches, sink.config_, *sink.publisher_);
+  for (const PublishedPayload& batch : recovery.batches) {
+    (void)sink.publisher_->PublishPayload(*batch);  // a refused batch uses a number
+  }
   const uint64_t next_seq = sink.publisher_->next_seq().value;
   if (recovery.mark && next_seq > 0) sink.NoteMark(next_seq - 1, *recovery.mark);
   if (auto state = sink.publisher_->state())
