@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kvcast/spec/reuse.h"
+#include "router/rules/worker_rules.h"
 
 namespace kvcast::router {
 namespace {
@@ -113,11 +114,11 @@ bool RepeatsHeldBlocks(const RootRun& run, const std::vector<GroupSpec>& specs,
 }  // namespace
 
 HitReport ReadHitReport(std::span<const Event> events, std::span<const HolderId> holders,
-                        const GroupRegistry& registry, const ResidencyMap& map,
-                        int64_t replay_tokens) {
+                        const GroupRegistry& registry, const WorkerConfig& config,
+                        int64_t lookahead, const ResidencyMap& map) {
   const auto* first = events.empty() ? nullptr : std::get_if<BlockStored>(&events[0]);
   if (first == nullptr || registry.alignment() == 0) return {};
-  const std::vector<GroupSpec> specs = registry.Specs();
+  const std::vector<GroupSpec> specs = EvaluatedGroups(config, registry, lookahead);
   // A store with a token offset leaves out the blocks before a window. A report of this form looks
   // the same as a store of computed blocks.
   const bool leaves_out = first->token_offset && (RootSpan(*first) == 0 || specs.size() > 1);
@@ -151,7 +152,7 @@ HitReport ReadHitReport(std::span<const Event> events, std::span<const HolderId>
   if (servable(run.span()) != run.span()) return {.compared = report.compared};
   // If a hit is not longer than replay_tokens, the engine reports the hit, but computes all tokens
   // of the hit again.
-  const bool counts = shorter && run.span() > replay_tokens;
+  const bool counts = shorter && run.span() > config.replay_tokens.value_or(0);
   report.reading = counts ? HitReportReading::kYes : HitReportReading::kMaybe;
   return report;
 }

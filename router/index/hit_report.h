@@ -180,11 +180,10 @@ inline void HitReportState::Restore(FieldReader& from) {
 
 // Decides whether the leading events are a hit report. `holders`: the worker's GPU holders by
 // group; kNoHolderId, or a group beyond the end: the worker holds no GPU block of the group.
-// `replay_tokens`: a prefix of at most this number of tokens is no hit
-// (WorkerConfig::replay_tokens). If no group holds the last block of its store, the cost is at most
-// one probe of the map per group.
+// `config`: of the worker. `lookahead`: as WorkerRules::lookahead. If no group holds the last block
+// of its store, the cost is at most one probe of the map per group.
 HitReport ReadHitReport(std::span<const Event> events, std::span<const HolderId> holders,
-                        const GroupRegistry& registry, const ResidencyMap& map,
-                        int64_t replay_tokens = 0);
+                        const GroupRegistry& registry, const WorkerConfig& config,
+                        int64_t lookahead, const ResidencyMap& map);
 
 }  // namespace kvcast::router

@@ -125,8 +125,8 @@ void PrefixIndex::Impl::WeighResidencies() {
 size_t PrefixIndex::Impl::SkipHitReport(WorkerState& worker, std::span<const Event> events) {
   if (!worker.hit_reports.must_read_stores()) return 0;
   router::HitReport report =
-      router::ReadHitReport(events, worker.holders.of(Tier::kGpu), worker.registry, map_,
-                            worker.config.replay_tokens.value_or(0));
+      router::ReadHitReport(events, worker.holders.of(Tier::kGpu), worker.registry, worker.config,
+                            worker.lookahead(), map_);
   const auto& first = std::get<BlockStored>(events[0]);
   if (!worker.hit_reports.Affords(first.block_hashes.size(), report.compared)) {
     report = {.reading = router::HitReportReading::kUnclear};
@@ -152,7 +152,8 @@ size_t PrefixIndex::Impl::SkipHitReport(WorkerState& worker, std::span<const Eve
 void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockStored& event,
                                    BatchAhead& ahead) {
   const Tier tier = TierOf(event.medium);
-  if (!worker.Accept(worker.registry.Store(event, tier), tier, event.group_idx)) return;
+  const bool merged = worker.elder != nullptr;
+  if (!worker.Accept(worker.registry.Store(event, tier, merged), tier, event.group_idx)) return;
   const uint8_t group = GroupRegistry::GroupOf(event.group_idx);
   const HolderId holder = OpenHolder(worker, tier, group);
   ResidencyMap::Cursor cursor;

@@ -109,12 +109,12 @@ bool GroupRegistry::KindFits(const GroupSpec& spec, const BlockStored& event) {
   return !IsWindowKind(kind) || !window || *window == spec.sliding_window;
 }
 
-GroupRegistry::Verdict GroupRegistry::Store(const BlockStored& event, Tier tier) {
+GroupRegistry::Verdict GroupRegistry::Store(const BlockStored& event, Tier tier, bool merged) {
   const std::optional<size_t> index = Resolve(event.group_idx);
   if (!index) return Verdict::kBad;
   if (tier != Tier::kGpu) return KindVerdict(*index);
   if (registered_) return CheckRegistered(groups_[*index], event);
-  return Learn(*index, event);
+  return Learn(*index, event, merged);
 }
 
 GroupRegistry::Verdict GroupRegistry::Remove(const BlockRemoved& event) const {
@@ -157,11 +157,11 @@ bool GroupRegistry::LearnKind(Group& group, const BlockStored& event) {
   return true;
 }
 
-bool GroupRegistry::LearnSizes(Group& group, const BlockStored& event) {
+bool GroupRegistry::LearnSizes(Group& group, const BlockStored& event, bool merged) {
   if (!SizeFits(group, event.block_size)) return false;
   group.spec.block_size = std::max(group.spec.block_size, event.block_size);
   // The partial block at the end of a prompt has its own store event.
-  group.size_shown = group.size_shown || event.block_hashes.size() > 1;
+  group.size_shown = group.size_shown || (!merged && event.block_hashes.size() > 1);
   const std::optional<int64_t>& window = event.kv_cache_spec_sliding_window;
   if (!IsWindowKind(group.spec.kind) || !window) return true;
   if (!InRange(*window, kMaxWindow)) return false;
@@ -170,12 +170,12 @@ bool GroupRegistry::LearnSizes(Group& group, const BlockStored& event) {
   return true;
 }
 
-GroupRegistry::Verdict GroupRegistry::Learn(size_t index, const BlockStored& event) {
+GroupRegistry::Verdict GroupRegistry::Learn(size_t index, const BlockStored& event, bool merged) {
   // Works on a copy, because an event that contradicts the known facts must not change the group.
   Group group = index < groups_.size() ? groups_[index] : Group{};
   if (!LearnKind(group, event)) return Verdict::kBad;
   const bool indexed = IsCacheableKind(group.spec.kind);
-  if (indexed && !LearnSizes(group, event)) return Verdict::kBad;
+  if (indexed && !LearnSizes(group, event, merged)) return Verdict::kBad;
   if (index >= groups_.size()) groups_.resize(index + 1);
   const int64_t known_size = groups_[index].spec.block_size;
   const bool partial = known_size > 0 && event.block_size != known_size;

@@ -31,8 +31,9 @@ class GroupRegistry {
   };
   // Decides about a store. If no groups are registered, also learns the group from a GPU store.
   // Stores of other tiers show no block size of the group: they announce chunks, or placeholders
-  // (without tokens, with block size 0).
-  Verdict Store(const BlockStored& event, Tier tier);
+  // (without tokens, with block size 0). `merged`: the event is part of a snapshot, so it can have
+  // blocks of several stores.
+  Verdict Store(const BlockStored& event, Tier tier, bool merged);
   Verdict Remove(const BlockRemoved& event) const;
 
   // Sets the hash_block_size. Returns false and changes nothing in three cases: another size is
@@ -96,10 +97,10 @@ class GroupRegistry {
   std::optional<size_t> Resolve(const std::optional<int64_t>& group_idx) const;
   Verdict KindVerdict(size_t index) const;
   Verdict CheckRegistered(const Group& group, const BlockStored& event);
-  Verdict Learn(size_t index, const BlockStored& event);
+  Verdict Learn(size_t index, const BlockStored& event, bool merged);
   static Group GroupFrom(FieldReader& from);
   static bool LearnKind(Group& group, const BlockStored& event);
-  bool LearnSizes(Group& group, const BlockStored& event);
+  bool LearnSizes(Group& group, const BlockStored& event, bool merged);
   bool SizeFits(const Group& group, int64_t block_size) const;
   static bool KindFits(const GroupSpec& spec, const BlockStored& event);
   void NoteBlockSize(int64_t block_size);

@@ -104,22 +104,11 @@ uint32_t UnknownPropertiesOfLoads(const WorkerRules& rules, const WorkerConfig& 
 
 }  // namespace
 
-WorkerRules::WorkerRules(const WorkerConfig& config, const GroupRegistry& registry,
-                         const Shown& shown)
-    : offload_rule(config.offload_rule.value_or(OffloadRule::kConnector)),
-      rules(config.rules.value_or(shown.rules.value_or(EngineRules::kMain2026August))),
-      hash_block_size(registry.hash_block_size()),
-      alignment(registry.alignment()),
-      groups(registry.Specs()),
-      blocks_per_chunk(config.blocks_per_chunk),
-      block_alignment(registry.hash_block_size() > 0 ? registry.block_alignment() : 0),
-      replay_tokens(config.replay_tokens.value_or(0)),
-      lookahead(shown.lookahead.value_or(config.hash_lookahead_tokens)),
-      shortest_hit(shown.shortest_hit),
-      hit_step(shown.hit_step) {
+std::vector<GroupSpec> EvaluatedGroups(const WorkerConfig& config, const GroupRegistry& registry,
+                                       int64_t lookahead) {
+  std::vector<GroupSpec> groups = registry.Specs();
   for (GroupSpec& group : groups) {
     const bool chunked = group.kind == SpecKind::kChunkedLocalAttention;
-    has_chunks |= chunked;
     // A chunk consists of whole blocks, so another size is not the size of this group's chunks.
     const bool fits = group.block_size > 0 && config.chunk_size % group.block_size == 0;
     if (chunked && group.chunk_size == 0 && fits) group.chunk_size = config.chunk_size;
@@ -127,10 +116,32 @@ WorkerRules::WorkerRules(const WorkerConfig& config, const GroupRegistry& regist
     // The hash of a block covers the tokens after the block, so the lookup drops no block.
     if (lookahead > 0) group.eagle = false;
   }
+  return groups;
+}
+
+WorkerRules::WorkerRules(const WorkerConfig& config, const GroupRegistry& registry,
+                         const Shown& shown)
+    : offload_rule(config.offload_rule.value_or(OffloadRule::kConnector)),
+      rules(config.rules.value_or(shown.rules.value_or(EngineRules::kMain2026August))),
+      hash_block_size(registry.hash_block_size()),
+      alignment(registry.alignment()),
+      groups(EvaluatedGroups(config, registry,
+                             shown.lookahead.value_or(config.hash_lookahead_tokens))),
+      blocks_per_chunk(config.blocks_per_chunk),
+      block_alignment(registry.hash_block_size() > 0 ? registry.block_alignment() : 0),
+      replay_tokens(config.replay_tokens.value_or(0)),
+      lookahead(shown.lookahead.value_or(config.hash_lookahead_tokens)),
+      shortest_hit(shown.shortest_hit),
+      hit_step(shown.hit_step) {
+  has_chunks = std::ranges::any_of(groups, [](const GroupSpec& group) {
+    return group.kind == SpecKind::kChunkedLocalAttention;
+  });
   drops_in_some_group = config.groups.empty() && DifferAndDrop(groups);
   const int64_t registered = config.hash_lookahead_tokens;
   const bool conflict = shown.refused_tiers != 0 || (registered > 0 && registered != lookahead);
   unknown = UnknownProperties(*this, config, registry, config.rules || shown.rules, conflict);
+  // Workers with equal rules are compared as one class, so a step without effect is left out.
+  if ((unknown & Bit(UnknownProperty::kGroups)) == 0) hit_step = 0;
   unknown_with_cpu = UnknownPropertiesOfLoads(*this, config, config.rules || shown.rules);
   const auto takes_part_as = [](bool chunked) {
     return [chunked](const GroupSpec& spec) {

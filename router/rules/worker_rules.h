@@ -49,7 +49,7 @@ struct alignas(64) WorkerRules {
   int64_t replay_tokens = 0;     // tokens of a hit that are computed again
   int64_t lookahead = 0;         // as Shown::lookahead; not shown: as registered
   int64_t shortest_hit = 0;      // see Shown; the engine uses every hit of at least this length
-  int64_t hit_step = 0;          // see Shown
+  int64_t hit_step = 0;          // see Shown; 0 if UnknownProperty::kGroups is not set
   // Mask of UnknownProperty: unknown properties that can change the prefix after loads from lower
   // tiers.
   uint32_t unknown_with_cpu = 0;
@@ -58,5 +58,10 @@ struct alignas(64) WorkerRules {
   // assumes all groups, so a hit can be longer than the answer.
   bool drops_in_some_group = false;
 };
+
+// The groups as a query evaluates them: the known groups with the registered properties that no
+// event shows. `lookahead`: as WorkerRules::lookahead.
+std::vector<GroupSpec> EvaluatedGroups(const WorkerConfig& config, const GroupRegistry& registry,
+                                       int64_t lookahead);
 
 }  // namespace kvcast::router

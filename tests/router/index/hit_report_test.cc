@@ -56,6 +56,20 @@ TEST(HitReport, FromAWorkerThatIsNotKnownToReportCountsAsACopy) {
   EXPECT_EQ(worker.Match(chain, 70), 0);
 }
 
+// The lookup drops a block for the draft head, so the engine could serve no shorter prefix. It
+// computes such a prompt again, and stores both blocks again.
+TEST(HitReport, OfAPromptWithoutAShorterHitMayBeACopy) {
+  const auto chain = Hashes(1, 2);
+  for (const bool eagle : {false, true}) {
+    WorkerConfig config = Registered({});
+    config.eagle = eagle;
+    OneWorker worker(config);
+    worker.Apply(Batch(Root(chain)));
+    worker.Apply(Batch(Root(chain)));
+    EXPECT_EQ(Certain(worker), eagle);
+  }
+}
+
 // Without tokens, it is not known whether the store names every block of its span. The index then
 // cannot distinguish a report from a copy.
 TEST(HitReport, WithoutTokensARepeatedStoreAtTheRootIsInDoubt) {

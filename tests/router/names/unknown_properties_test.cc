@@ -316,6 +316,25 @@ TEST(UnknownProperties, FullAttentionWithOnlyEndsOfPromptsMayHaveLargerBlocks) {
   EXPECT_FALSE(Lacks(registered.Match(Tokens(1, 12)), UnknownProperty::kBlockSize));
 }
 
+// A snapshot joins the ends of two prompts, one of which begins with the other, in one store.
+TEST(UnknownProperties, ASnapshotDoesNotShowTheBlockSizeOfFullAttention) {
+  BlockStored ends = StoreFull({Hash(1), Hash(2)}, 0, 4);
+  BlockStored state = StoreFull({Hash(2)}, 1, 8);
+  ContentWorker worker;
+  worker.index().BeginHidden(kWorker);
+  worker.ApplyHidden(ends, OfKind(state, "mamba"));
+  worker.index().SwapHidden(kWorker);
+  const std::vector<WorkerId> asked = {kWorker};
+  const std::vector<BlockHash> chain = {Hash(1), Hash(2)};
+  const auto match = [&] {
+    return worker.index().Match({.hash_block_size = 4, .prompt_tokens = 12, .hashes = chain},
+                                asked);
+  };
+  EXPECT_TRUE(Lacks(match().at(0), UnknownProperty::kBlockSize));
+  worker.Apply(ends);
+  EXPECT_FALSE(Lacks(match().at(0), UnknownProperty::kBlockSize));
+}
+
 TEST(UnknownProperties, EveryPropertyHasAName) {
   std::vector<std::string> names;
   for (int i = 0; i < kUnknownProperties; ++i) {
