@@ -8,7 +8,10 @@
 
 namespace kvcast::router {
 
-HolderTable::~HolderTable() { delete[] words_.load(std::memory_order_relaxed); }
+HolderTable::~HolderTable() {
+  reclaim_.Collect();  // returns the retired numbers to free_
+  delete[] words_.load(std::memory_order_relaxed);
+}
 
 void HolderTable::Grow() {
   Word* const old = words_.load(std::memory_order_relaxed);
@@ -81,7 +84,15 @@ bool HolderTable::BeginSweep() {
 }
 
 void HolderTable::EndSweep() {
-  free_.insert(free_.end(), swept_.begin(), swept_.end());
+  // I8: a reader may have loaded bits of the holder before the sweep removed them, and may load the
+  // word of the holder only now.
+  for (const HolderId id : swept_) {
+    reclaim_.Retire(
+        [](void* table, uintptr_t number) {
+          static_cast<HolderTable*>(table)->free_.push_back(static_cast<HolderId>(number));
+        },
+        this, id);
+  }
   swept_.clear();
 }
 

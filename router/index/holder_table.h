@@ -91,7 +91,8 @@ class HolderTable {
   void EndMove();
 
   // BeginSweep selects all closed holders. False: there are none. EndSweep must be called when no
-  // run has bits of the selected holders. Open may then use their numbers again.
+  // run has bits of the selected holders. Open may use their numbers again when no reader is pinned
+  // that was pinned at this time.
   bool sweeping() const { return !swept_.empty(); }
   bool BeginSweep();
   void EndSweep();

@@ -224,6 +224,10 @@ class ResidencyMap {
     of_form(BlockHash::Form::kBytes, byte_strings_);
   }
 
+  bool has_twins() const {
+    return unsigned_ints_.has_twins() || negative_ints_.has_twins() || byte_strings_.has_twins();
+  }
+
   // See RunStore::WalkHashes. Positions are indexes into `chain`.
   template <typename Visitor>
   void WalkHashes(std::span<const BlockHash> chain, bool until_gap, bool unnamed_only,

@@ -223,7 +223,7 @@ typename RunStore<Key>::Known RunStore<Key>::FindKnown(const Block& block) {
         return false;
       },
       &known.room);
-  for (const Spot spot : same_hash_) RemoveIfVoid(spot);
+  std::erase_if(same_hash_, [this](Spot spot) { return RemoveIfVoid(spot); });
   return known;
 }
 

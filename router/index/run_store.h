@@ -265,6 +265,8 @@ class RunStore {
   bool any_named() const { return named_runs_.load(std::memory_order_acquire) != 0; }  // I9
 
   uint64_t size() const { return table_.size(); }  // writer; number of live slots
+  // True: a hash may have two slots.
+  bool has_twins() const { return HasTwins(twins_.load(std::memory_order_acquire)); }  // I9
 
  private:
   // If a source has more holders than this number, HoldsAny visits the holders of the run instead
@@ -382,7 +384,7 @@ class RunStore {
   // run_tidying.h
   bool IsVoid(const HolderSet& set, uint32_t i) const;
   void RemoveVoid(uint32_t run, uint64_t slots);
-  void RemoveIfVoid(Spot spot);
+  bool RemoveIfVoid(Spot spot);
   void RetireIfVoid(uint32_t run);
   void Retire(uint32_t run);
   void KillMany(uint32_t run, uint64_t dead);

@@ -39,10 +39,14 @@ void ForEachStretch(uint64_t live, Visit&& visit) {
 }
 
 // The pool frees the memory of live runs only. After changes without a Tidy, there may be empty
-// runs that are not retired. For example, a batch does not tidy while another batch is paused.
+// runs that are not freed. For example, a batch does not tidy while another batch is paused.
 template <typename Key>
 RunStore<Key>::~RunStore() {
-  Tidy();
+  for (const uint32_t number : runs_to_tidy_) {
+    const Run& run = At(number);
+    if (!run.retired && run.live.load(std::memory_order_relaxed) == 0) Retire(number);
+  }
+  for (const uint32_t number : retired_) FreeRun(number);
 }
 
 template <typename Key>
@@ -199,14 +203,16 @@ void RunStore<Key>::RemoveVoid(uint32_t number, uint64_t slots) {
   runs_to_tidy_.push_back(number);
 }
 
+// True: the slot was removed.
 template <typename Key>
-void RunStore<Key>::RemoveIfVoid(Spot spot) {
+bool RunStore<Key>::RemoveIfVoid(Spot spot) {
   const HolderSet& set = *At(spot.run).holders.load(std::memory_order_relaxed);
   const uint64_t bit = uint64_t{1} << spot.offset;
   for (uint32_t i = 0; i < set.size(); ++i) {
-    if (((set.next(i) | set.bits(i)) & bit) != 0 && !IsVoid(set, i)) return;
+    if (((set.next(i) | set.bits(i)) & bit) != 0 && !IsVoid(set, i)) return false;
   }
   RemoveVoid(spot.run, bit);
+  return true;
 }
 
 // If only void holders have blocks of the run, removes the run from the tables. REQUIRES: the

@@ -329,7 +329,8 @@ class PrefixIndex {
   // worker's shard, in steps. The call holds the lock of the shard during a step of about 0.1 ms.
   // An entry that the worker has during the whole call is visited once. If the worker's entries
   // change meanwhile, a new or removed entry may be visited or not, and an entry that SwapHidden
-  // replaces may be visited twice. `visit` must not call the index.
+  // replaces may be visited twice. An entry whose block gets a content key meanwhile may be visited
+  // twice or not. `visit` must not call the index.
   void ForEachResidency(WorkerId worker, const VisitResidency& visit) const;
 
   // Sets the worker's hash_block_size to the value that the scheme detector found in its stores

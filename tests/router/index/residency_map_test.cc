@@ -213,6 +213,32 @@ TEST_F(ResidencyMapTest, TheDestructorFreesEmptyRunsThatAreNotTidied) {
   // The destructor of `arena` ends the process if an object of the map is left.
 }
 
+// The versions of the workers may be freed before the map.
+TEST(ResidencyMap, TheDestructorMovesNoBlocks) {
+  SlabArena arena;
+  ReclaimDomain reclaim;
+  HolderTable holder_table(reclaim);
+  std::atomic<uint64_t> version{0};
+  holder_table.SetVersion(0, &version);
+  const HolderId holder = holder_table.Open({.slot = 0, .group = 0, .tier = Tier::kGpu});
+  std::optional<ResidencyMap> map;
+  map.emplace(7, arena, reclaim, holder_table);
+  const auto chain = ChainOf(BlockHash::Form::kUnsigned, 1, 64);
+  ResidencyMap::Cursor cursor;
+  for (size_t i = 0; i < chain.size(); ++i) {
+    const Holding holding = {.own = {&holder, 1}, .holder = holder, .source = 1};
+    const BlockName name(1'000'000'007 * (i + 1), 16);
+    EXPECT_EQ(map->Add(chain[i], name, holding, 0, i > 0, cursor), Addition::kFirst);
+  }
+  map->Publish();
+  map->Tidy();
+  ResidencyMap::Cursor at;
+  for (size_t i = 0; i < 60; ++i) map->Remove(chain[i], holder, at);
+  map->Publish();
+  map.reset();
+  EXPECT_EQ(version, 0u);
+}
+
 TEST_F(ResidencyMapTest, EqualNumbersOfOtherFormsAreOtherHashes) {
   const HolderId holder = Open();
   const BlockHash positive = BlockHash::FromUnsigned(~uint64_t{0});
@@ -245,6 +271,7 @@ TEST_F(ResidencyMapTest, ARunThatMovesBehindTheSweepLosesTheEntriesOfClosedHolde
   Remove(stays, std::span(late).subspan(8));
   Commit();
   while (holder_table.sweeping()) Sweep(1);
+  reclaim.Collect();
   const HolderId next = Open();
   ASSERT_EQ(next, leaves) << "the new holder must get the number of the closed holder";
   EXPECT_EQ(Contents(), held);
@@ -260,6 +287,7 @@ TEST_F(ResidencyMapTest, CopiesOfAClosedHolderAreForgotten) {
   Commit();
   Sweep(1000);
   ASSERT_FALSE(holder_table.sweeping());
+  reclaim.Collect();
   ASSERT_EQ(Open(), holder);
   Add(holder, chain);
   Remove(holder, chain);

@@ -124,6 +124,33 @@ TEST_F(WalkBesideWriterTest, AMoveChangesTheVersionsOfTheHolders) {
   EXPECT_EQ(versions_[1], 0u) << "this source holds no moved block";
 }
 
+// A reader that has the bits of a holder reads the holder's word later. If another worker got the
+// number of the closed holder, the reader would count the blocks for that worker.
+TEST_F(WalkBesideWriterTest, NoWorkerGetsTheNumberOfAHolderThatAReaderHasSeen) {
+  const Source source = NewSource();
+  const HolderId holder = source.holders[0];
+  AddChain(source, holder, 1, 8);
+  Commit();
+  const std::vector<BlockHash> chain = {HashOf(1), HashOf(2)};
+  {
+    const ReclaimDomain::Pin pin(reclaim_);
+    const auto seen = HoldersOfTheSecond(chain, [](size_t) {});
+    ASSERT_EQ(seen, std::set<HolderId>{holder});
+    holder_table_.Close(holder);
+    Commit();
+    ASSERT_TRUE(holder_table_.BeginSweep());
+    map_.BeginSweep();
+    while (map_.Sweep(100)) {
+    }
+    map_.EndSweep();
+    holder_table_.EndSweep();
+    reclaim_.Collect();
+    for (const HolderId other : NewSource().holders) EXPECT_NE(other, holder);
+  }
+  reclaim_.Collect();
+  EXPECT_EQ(NewSource().holders[0], holder) << "no reader can have seen the number any more";
+}
+
 // Two sources hold hash 2 with different contents. The second source stores hash 2 during the walk,
 // in the slot after hash 1. The walk reads this slot first.
 class TwinBesideWalkTest : public WalkBesideWriterTest {
