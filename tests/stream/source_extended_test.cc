@@ -284,6 +284,26 @@ TEST_F(SourceExtended, ThreeFailedSnapshotsResetTheStateAndAreRetriedLater) {
   EXPECT_EQ(state(), SourceState::kSynced);
 }
 
+// Otherwise the thread that calls OnTimer would not sleep until the retry.
+TEST_F(SourceExtended, ARetryOfASnapshotIsNotDueAtOnce) {
+  JoinEmpty();
+  Live(0);
+  next_result = BatchResult::kImpossible;
+  Live(1);
+  commits = false;
+  source.OnTimer(now_ms);
+  ASSERT_EQ(AskedVerb(), Verb::kSnapshot);
+  End(2);
+  End(2);
+  source.OnDisconnected();
+  source.OnConnected(now_ms);
+  End(2);
+  Asked();
+  EXPECT_GT(source.deadline_ms(), now_ms);
+  WaitUntilDue();
+  EXPECT_EQ(AskedVerb(), Verb::kSnapshot);
+}
+
 TEST_F(SourceExtended, DifferingDigestsMakeTheStateSuspect) {
   JoinEmpty();
   Live(0);

@@ -181,7 +181,7 @@ class Source {
   // snapshots in the rest of its epoch: Replace then forgets a suspect state, and missing batches
   // stay missing.
   bool wants_snapshot() const {
-    return publisher_.extended &&
+    return publisher_.extended && !replica_.being_replaced() &&
            (replica_.suspect() || (replica_.incomplete() && publisher_.gives_digests));
   }
   // True: a repair waits until the state is at the sequence number of the repair's answer.

@@ -66,15 +66,17 @@ Result<std::unique_ptr<Guard>> Guard::Create(const std::shared_ptr<Context>& con
   Result<Poller::Watch> watch = (*gate)->poller_->Add(guard->monitor_, &(*gate)->ready_);
   guard->commands_ = Descriptor(fcntl(socket.descriptor(), F_DUPFD_CLOEXEC, 0));
   Result<Poller::Watch> commands =
-      (*gate)->poller_->AddEdges(guard->commands_.get(), &guard->has_commands_);
+      (*gate)->poller_->AddEdges(guard->commands_.get(), guard->has_commands_.get());
   gate->reset();
-  if (!watch.ok() || !commands.ok()) {
+  Status failed = watch.ok() ? commands.status() : watch.status();
+  if (watch.ok()) guard->watch_ = std::move(watch).value();
+  if (commands.ok()) guard->commands_watch_ = std::move(commands).value();
+  if (!failed.ok()) {
     socket.Close();
+    guard->EndWatches();  // before the gate may end
     guard->gate_.reset();
-    return watch.ok() ? commands.status() : watch.status();
+    return failed;
   }
-  guard->watch_ = std::move(watch).value();
-  guard->commands_watch_ = std::move(commands).value();
   guard->gate_->Add(domain, *guard);
   return guard;
 }
@@ -82,10 +84,15 @@ Result<std::unique_ptr<Guard>> Guard::Create(const std::shared_ptr<Context>& con
 Guard::~Guard() {
   if (gate_ == nullptr) return;
   gate_->Remove(*this);
-  watch_ = {};
-  commands_watch_ = {};
+  EndWatches();
   MutexLock lock(context_->gate_slot().mutex);
   gate_.reset();
+}
+
+void Guard::EndWatches() {
+  watch_ = {};
+  commands_watch_ = {};
+  gate_->Retire(has_commands_);
 }
 
 RefusedConnections Guard::refused() const {
@@ -95,7 +102,7 @@ RefusedConnections Guard::refused() const {
 void Guard::Handle(Socket& socket) {
   if (needs_renewal_) Renew(socket);
   // The flag is cleared first: libzmq may add a command at any time.
-  if (has_commands_.exchange(false)) socket.ProcessCommands();
+  if (has_commands_->exchange(false)) socket.ProcessCommands();
 }
 
 void Guard::Renew(Socket& socket) {
@@ -223,9 +230,23 @@ void Gate::Remove(const Guard& guard) {
   std::erase_if(guards_, [&guard](const auto& entry) { return entry.second == &guard; });
 }
 
+void Gate::Retire(std::shared_ptr<std::atomic<bool>> flag) {
+  MutexLock lock(mutex_);
+  retired_.push_back(std::move(flag));
+}
+
+// The events that Wait has taken from the system are handled now, so no event of a flag that was
+// retired before this call is left.
+void Gate::FreeRetired() {
+  std::vector<std::shared_ptr<std::atomic<bool>>> retired;
+  MutexLock lock(mutex_);
+  retired.swap(retired_);
+}
+
 void Gate::Run() {
   SetBatchScheduling();
   while (!stopping_) {
+    FreeRetired();
     poller_->Wait(ready_ ? 0 : WaitMs());
     if (ready_) {
       ready_ = false;

@@ -69,8 +69,9 @@ class Guard {
         Socket monitor);
   bool needs_owner() const {
     return needs_renewal_.load(std::memory_order_relaxed) ||
-           has_commands_.load(std::memory_order_relaxed);
+           has_commands_->load(std::memory_order_relaxed);
   }
+  void EndWatches();
   void Handle(Socket& socket);
   void Renew(Socket& socket);
   bool Allows(std::string_view key) const;
@@ -92,8 +93,10 @@ class Guard {
   // A duplicate of the socket's descriptor, because the socket is closed before its guard.
   Descriptor commands_;
   // The socket has commands of libzmq, for example the end of a connection. An owner that only
-  // sends would leave these commands waiting until the next message.
-  std::atomic<bool> has_commands_{true};
+  // sends would leave these commands waiting until the next message. The gate's thread may set the
+  // flag after the guard has ended; see Gate::Retire.
+  const std::shared_ptr<std::atomic<bool>> has_commands_ =
+      std::make_shared<std::atomic<bool>>(true);
   Poller::Watch commands_watch_;
   std::atomic<uint64_t> no_key_{0};
   std::atomic<uint64_t> wrong_server_key_{0};
@@ -119,8 +122,11 @@ class Gate {
   std::string NextDomain();
   void Add(const std::string& domain, Guard& guard);
   void Remove(const Guard& guard);
+  // Keeps a flag whose watch has ended until the gate's thread cannot set it any more.
+  void Retire(std::shared_ptr<std::atomic<bool>> flag);
 
   void Run();
+  void FreeRetired();
   int64_t WaitMs();
   void AnswerRequests();
   void Answer(Frames request);
@@ -142,6 +148,7 @@ class Gate {
   Mutex mutex_;
   uint64_t domains_ KV_GUARDED_BY(mutex_) = 0;
   std::map<std::string, Guard*, std::less<>> guards_ KV_GUARDED_BY(mutex_);  // by domain
+  std::vector<std::shared_ptr<std::atomic<bool>>> retired_ KV_GUARDED_BY(mutex_);
   std::thread thread_;  // last: the thread uses the other members
 };
 

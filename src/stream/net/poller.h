@@ -42,7 +42,8 @@ class Poller {
   Poller& operator=(const Poller&) = delete;
 
   // Wait sets `*ready` while the descriptor is readable. `ready` and the poller must outlive the
-  // watch. Error: the system cannot watch another descriptor.
+  // watch. If a Wait of another thread is in progress when the watch ends, `ready` must outlive
+  // this Wait, too. Error: the system cannot watch another descriptor.
   Result<Watch> Add(int descriptor, std::atomic<bool>* ready) const;
   // Wait sets `*ready` once when a message may have arrived. The descriptor of a ZeroMQ socket is
   // edge-triggered: it signals a message once, and any other call on the socket may clear the
