@@ -37,12 +37,14 @@ engine::PoolOptions PoolOptionsOf(const CacheConfig& config, const EventOptions&
 // True if no count is negative and there is work. From kV032 on, a call that adopts a hit needs no
 // other work.
 bool AreTokensValid(const AllocateArgs& args, EngineRules rules) {
+  constexpr int64_t kMost = int64_t{1} << 40;  // sums of such counts do not overflow
   const int64_t tokens[] = {args.computed_tokens,  args.new_tokens,      args.lookahead_tokens,
                             args.in_flight_tokens, args.external_tokens, args.encoder_tokens};
-  const bool negative =
-      std::any_of(std::begin(tokens), std::end(tokens), [](int64_t count) { return count < 0; });
+  const bool in_range = std::all_of(std::begin(tokens), std::end(tokens),
+                                    [](int64_t count) { return count >= 0 && count <= kMost; });
   const bool adopts = rules >= EngineRules::kV032 && args.hit != nullptr && args.hit->tokens > 0;
-  return !negative && (args.new_tokens + args.external_tokens > 0 || adopts);
+  return in_range && args.reserved_blocks >= 0 &&
+         (args.new_tokens + args.external_tokens > 0 || adopts);
 }
 
 // True if the tables of the hit cover its tokens, with blocks that exist.

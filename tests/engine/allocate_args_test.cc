@@ -1,6 +1,8 @@
 // AllocateSlots refuses contradictory arguments and then changes nothing. Tokens beyond the model
 // length get no slots.
 // SPDX-License-Identifier: Apache-2.0
+#include <limits>
+
 #include "tests/support/engine_testing.h"
 
 namespace kvcast::engine {
@@ -33,6 +35,14 @@ TEST_F(AllocateArguments, NegativeCountsAreRefused) {
   ExpectRefused({.computed_tokens = -5, .new_tokens = 10});
   ExpectRefused({.new_tokens = 10, .lookahead_tokens = -1});
   ExpectRefused({.new_tokens = 10, .external_tokens = -1});
+}
+
+TEST_F(AllocateArguments, CountsOutOfRangeAreRefused) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  ExpectRefused({.computed_tokens = 1, .new_tokens = kMost});
+  ExpectRefused({.new_tokens = 10, .lookahead_tokens = kMost});
+  ExpectRefused({.new_tokens = 10, .encoder_tokens = kMost});
+  ExpectRefused({.new_tokens = 100, .reserved_blocks = -1});
 }
 
 TEST_F(AllocateArguments, AHitBehindComputedTokensIsRefused) {
