@@ -12,6 +12,8 @@ constexpr double kMemory = 0.999;
 // Weight of the start costs, in observations.
 constexpr double kStartWeight = 0.02;
 constexpr int64_t kSolveEvery = 4;  // observations
+// The largest ratio of the predicted to the real time that has no smaller weight.
+constexpr double kMostPredicted = 2;
 
 }  // namespace
 
@@ -25,7 +27,10 @@ void StepEstimator::Observe(const StepWork& work, double seconds) {
   // did other work too.
   const double predicted = cost_.Of(work) / seconds;
   const double error = std::abs(std::log(std::max(predicted, 1e-6)));
-  const double weight = observations_ < 50 ? 1 : 1 / (1 + 10 * error * error);
+  double weight = observations_ < 50 ? 1 : 1 / (1 + 10 * error * error);
+  // An observation of a much too short time has large amounts per second. Without this bound, one
+  // such observation would replace hundreds of others.
+  if (predicted > kMostPredicted) weight *= kMostPredicted * kMostPredicted / predicted / predicted;
   for (size_t i = 0; i < kWorkParts; ++i) {
     for (size_t j = 0; j < kWorkParts; ++j) {
       products_[i][j] = kMemory * products_[i][j] + weight * x[i] * x[j];

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <random>
+#include <utility>
 
 namespace kvcast {
 namespace {
@@ -67,6 +68,22 @@ TEST(StepEstimator, FindsCostsInNoisyTimes) {
   for (int i = 0; i < 100; ++i) {
     const StepWork step = AnyStep(random);
     EXPECT_NEAR(estimator.cost().Of(step) / planted.Of(step), 1, 0.1);
+  }
+}
+
+// A client can report the first token too early, or the engine has reused blocks that the router
+// does not know.
+TEST(StepEstimator, OneTimeThatIsMuchTooShortChangesLittle) {
+  StepWork step;
+  step[WorkPart::kSteps] = 1;
+  step.AddPrefill(0, 2000);
+  const double seconds = kStart.Of(step);
+  for (const auto& [before, bound] : {std::pair(7, 0.4), std::pair(200, 0.05)}) {
+    StepEstimator estimator(kStart);
+    for (int i = 0; i < before; ++i) estimator.Observe(step, seconds);
+    estimator.Observe(step, seconds / 250);
+    for (int i = 0; i < 4; ++i) estimator.Observe(step, seconds);
+    EXPECT_NEAR(estimator.cost().Of(step) / seconds, 1, bound) << before;
   }
 }
 
