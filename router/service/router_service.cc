@@ -151,7 +151,8 @@ Status RouterService::Impl::Follow(const RouterOptions& options) {
   Relay* const relay = core_.relay.get();
   observer.on_applied = [this, request_router, relay, also = options.on_applied](
                             const FleetWorker& worker, const AppliedBatch& applied) {
-    request_router->OnBatch(worker.id, applied.batch);
+    const auto content_of = [&](const BlockHash& h) { return core_.index.ContentOf(worker.id, h); };
+    request_router->OnBatch(worker.id, applied.batch, content_of);
     core_.observations.Note(worker, applied);
     if (relay != nullptr && !IsRelayedAsItIs(worker.config)) RelayDecoded(*relay, worker, applied);
     if (also) also(worker, applied);
@@ -300,8 +301,7 @@ Status RouterService::Impl::Serve(const RouterOptions& options) {
   if (options.admin_http) {
     core_.state_sender = std::make_unique<StateSender>(Saved(), core_.log);
     routes.push_back(StateRoute(core_));
-    const Status listens = Listen(kAdmin, AdminOptions(options), routes);
-    if (!listens.ok()) return listens;
+    if (Status status = Listen(kAdmin, AdminOptions(options), routes); !status.ok()) return status;
     std::erase_if(routes, [](const auto& route) { return route.access == AccessRole::kAdmin; });
   }
   if (Status status = Listen(kPublic, options.http, std::move(routes)); !status.ok()) return status;

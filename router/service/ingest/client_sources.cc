@@ -65,7 +65,9 @@ Status CheckClientSource(const WorkerRegistration& source, const std::vector<IpN
   if (!IsFeedEndpoint(source.endpoint)) status = CheckTcp("endpoint", source.endpoint);
   if (status.ok() && !replay.empty()) status = CheckTcp("replay_endpoint", replay);
   if (!status.ok()) return status;
-  if (!source.bind && source.endpoint != kPushEndpoint) {
+  const bool polls = IsFeedEndpoint(source.endpoint) && source.endpoint != kPushEndpoint;
+  const bool connects = !IsFeedEndpoint(source.endpoint) && !source.bind;
+  if (polls || connects) {
     status = CheckNetwork("endpoint", source.endpoint, networks);
     if (!status.ok()) return status;
   }

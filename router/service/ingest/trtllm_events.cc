@@ -61,6 +61,13 @@ struct Block {
   bool has_extra = false;
 };
 
+// A key that no query has. A key of a query has 32 bytes, or is a text.
+ExtraKey UnknownContentOf(const BlockHash& hash) {
+  return ExtraKey::Binary("block " + (hash.is_bytes()
+                                          ? std::string(hash.bytes().begin(), hash.bytes().end())
+                                          : std::to_string(hash.integer())));
+}
+
 // False: the value is not a block.
 bool ReadTokens(const Json& value, Block& block) {
   const Json* tokens = Find(value, "tokens");
@@ -253,7 +260,9 @@ void TrtllmEvents::Impl::AddStored(size_t group, const std::optional<BlockHash>&
   store.block_hashes = {block.hash};
   store.parent_block_hash = parent;
   store.token_ids = std::move(block.tokens);
-  if (block.has_extra) store.extra_keys.emplace(1, ExtraKeys{ExtraKey::Binary("extra")});
+  // The content of each such block gets a name of its own. If several blocks had one name, the name
+  // would be ambiguous.
+  if (block.has_extra) store.extra_keys.emplace(1, ExtraKeys{UnknownContentOf(block.hash)});
   out_.emplace_back(std::move(store));
 }
 

@@ -115,7 +115,8 @@ WorkerIngest::Config WorkerIngest::ConfigOf(const WorkerRegistration& source, Ha
                 .assumed = std::move(assumed),
                 .lora_paths = source.lora_paths,
                 .rank = std::nullopt,
-                .rule_doubt = RuleDoubtOf(source)};
+                .rule_doubt = RuleDoubtOf(source),
+                .hides_inputs = source.format == EventFormat::kTrtllm};
   if (source.rank_by_tag && source.format == EventFormat::kEngine) {
     config.rank = source.data_parallel_rank;
   }

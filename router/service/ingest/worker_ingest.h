@@ -162,6 +162,9 @@ class WorkerIngest {
   // The reason why the engine's own lookup may differ from the router's answer, although the index
   // has all blocks of the engine. Empty: there is no such reason.
   std::string_view rule_doubt() const;
+  // True: the events do not show the images, salts and adapters of a prompt, so the router does not
+  // find the blocks of prompts that have some.
+  bool hides_inputs() const { return config_.hides_inputs; }
   // Adds to SourceCounters::apply_ns.
   void NoteApplyTime(int64_t ns);
   // Takes names of the worker's blocks that queries have computed. The index gets them with the
@@ -198,6 +201,7 @@ class WorkerIngest {
     // Set: several ranks share the endpoint, and the batches of the other ranks are dropped.
     std::optional<int64_t> rank;
     std::string_view rule_doubt;
+    bool hides_inputs = false;
   };
 
   static Config ConfigOf(const WorkerRegistration& source, HashScheme assumed);

@@ -182,6 +182,17 @@ void QueryEngine::PlanByPath(const WorkerIngest& source, const SchemeVerdict& ve
   if (!proven) plan.reason = WhyNoScheme(verdict, others);
 }
 
+std::string QueryEngine::WhyContentIsHidden(const WorkerIngest& source, const HashInputs& inputs,
+                                            bool path_decides) {
+  if (path_decides) {
+    return "the content depends on the LoRA path, which is not known: set lora_paths, or lora_path";
+  }
+  if (source.hides_inputs() && !inputs.empty()) {
+    return "inputs: the events of the source do not show images and salts";
+  }
+  return "";
+}
+
 QueryEngine::Plan QueryEngine::PlanFor(const WorkerIngest& source, const QueryAnswer& answer,
                                        const Query& query) const {
   const PromptShape shape = index_.ShapeOf(source.id());
@@ -222,10 +233,7 @@ QueryEngine::Plan QueryEngine::PlanFor(const WorkerIngest& source, const QueryAn
   }
   plan.named_by = NamedBy::kContent;
   plan.cohort.by_content = true;
-  if (path_decides) {
-    plan.reason =
-        "the content depends on the LoRA path, which is not known: set lora_paths, or lora_path";
-  }
+  plan.reason = WhyContentIsHidden(source, inputs, path_decides);
   if (shape.has_unnamed && matched) {
     plan.cohort.chain = ChainKey{source.scheme(), *form, inputs.lora_path};
     plan.names_blocks = !path_decides;

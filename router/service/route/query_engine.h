@@ -103,6 +103,10 @@ class QueryEngine {
   ContentHits HitsByContent(const WorkerIngest& source, const Cohort& cohort, const Query& query,
                             PromptNames& names) const;
   Plan PlanFor(const WorkerIngest& source, const QueryAnswer& answer, const Query& query) const;
+  // Returns the reason why the content keys of the prompt may differ from those of the engine's
+  // blocks. `path_decides`: the path of a LoRA adapter is part of the content.
+  static std::string WhyContentIsHidden(const WorkerIngest& source, const HashInputs& inputs,
+                                        bool path_decides);
   // Completes the plan for a prompt of a LoRA adapter whose path is known: the plan queries the
   // index by the engine's hash chain.
   static void PlanByPath(const WorkerIngest& source, const SchemeVerdict& verdict,

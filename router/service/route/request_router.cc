@@ -334,6 +334,7 @@ void RequestRouter::Expire(double now_ms) {
 
 Status RequestRouter::Take(const Feedback& feedback, double now_ms) {
   const MutexLock lock(mutex_);
+  Expire(now_ms);
   const auto it = bookings_.find(feedback.request_id);
   if (it == bookings_.end()) {
     return Status(StatusCode::kNotFound, "unknown request " + feedback.request_id);
@@ -384,7 +385,7 @@ void RequestRouter::SetQueue(WorkerId worker, int64_t queued_requests) {
 }
 
 // Releases the mutex after each kNamesAtOnce names, because decisions wait for the mutex.
-void RequestRouter::OnBatch(WorkerId worker, const EventBatch& batch) {
+void RequestRouter::OnBatch(WorkerId worker, const EventBatch& batch, const ContentOf& content_of) {
   constexpr size_t kNamesAtOnce = 1024;
   std::vector<PrefixName> names;
   // False: nothing is expected on the worker.
@@ -404,7 +405,9 @@ void RequestRouter::OnBatch(WorkerId worker, const EventBatch& batch) {
     if (stored == nullptr || TierOf(stored->medium) != Tier::kGpu) continue;
     for (const BlockHash& hash : stored->block_hashes) {
       names.push_back(PrefixNameOf(hash));
-      if (names.size() == kNamesAtOnce && !confirm(/*cleared=*/false)) return;
+      const ContentKey content = content_of ? content_of(hash) : kUnnamed;
+      if (content != kUnnamed) names.push_back(content);
+      if (names.size() >= kNamesAtOnce && !confirm(/*cleared=*/false)) return;
     }
   }
   confirm(/*cleared=*/false);

@@ -426,6 +426,17 @@ TEST_F(RequestRouterTest, BookingsExpireByNumberAndAge) {
   EXPECT_EQ(small.counters().expired_bookings, 4u);
 }
 
+TEST_F(RequestRouterTest, AnExpiredBookingTakesNoFeedback) {
+  config.booking_lifetime_ms = 100;
+  RequestRouter router(config, [] { return 0.0; });
+  Decide(router, {AnswerOf(0, 0)}, QueryOf("a"), 0);
+  EXPECT_EQ(router.Take(FeedbackOf(Feedback::Event::kFirstToken, "a"), 101).code(),
+            StatusCode::kNotFound);
+  EXPECT_EQ(router.counters().first_tokens, 0u);
+  EXPECT_EQ(router.counters().bookings, 0u);
+  EXPECT_EQ(router.counters().expired_bookings, 1u);
+}
+
 TEST_F(RequestRouterTest, FinishedRequestsDoNotEndOtherBookings) {
   config.bookings_max = 2;
   RequestRouter small(config, [] { return 0.0; });

@@ -231,6 +231,32 @@ TEST_F(SourceProofTest, TheReasonOfAContradictionNamesTheProbableCause) {
             "nothing: set groups, or replay_tokens");
 }
 
+// TensorRT-LLM's events have no salts, and name images by keys that no query has.
+TEST_F(SourceProofTest, PromptsWithASaltAreNotExactIfTheEventsShowNoSalts) {
+  WorkerRegistration config;
+  config.worker = Registered({});
+  config.format = EventFormat::kTrtllm;
+  config.trtllm = {.window_sizes = {64}, .tokens_per_block = 4};
+  config.trtllm.partial_reuse = false;
+  sources.push_back(WorkerIngest::Create(WorkerId(0), config, index).value());
+  const std::string json =
+      R"([{"event_id": 0, "window_size": 64, "data": {"type": "stored", "parent_hash": null,
+           "blocks": [{"block_hash": 1, "cache_level": 0, "tokens": [
+             {"token_id": 1, "token_extra_id": 0}, {"token_id": 2, "token_extra_id": 0},
+             {"token_id": 3, "token_extra_id": 0}, {"token_id": 4, "token_extra_id": 0}]}]}}])";
+  const std::vector<uint8_t> payload(json.begin(), json.end());
+  sources[0]->OnBatch(payload, Seq(0));
+  EXPECT_EQ(Ask(9).match.gpu_tokens, 4);
+  EXPECT_EQ(Ask(9).reason, "");
+  const QueryEngine engine(index,
+                           [](WorkerId) { return SourceStatus{.state = SourceState::kSynced}; });
+  Query salted{.tokens = Tokens(1, 9), .prompt_tokens = 9};
+  salted.inputs.cache_salt = "tenant";
+  const QueryAnswer answer = engine.Answer(salted, sources).value().at(0);
+  EXPECT_FALSE(answer.exact);
+  EXPECT_EQ(answer.reason, "inputs: the events of the source do not show images and salts");
+}
+
 TEST_F(SourceProofTest, MoreBlocksThanTheLimitAreTooLarge) {
   WorkerRegistration config;
   config.worker = Registered({Full(4), Full(4)});

@@ -52,6 +52,7 @@ class TrtllmWorker {
   }
   TrtllmCounters counters() const { return events_.counters(); }
   uint64_t residencies() const { return worker_.counters().residencies; }
+  IndexCounters index_counters() const { return worker_.counters(); }
   TrtllmEvents& events() { return events_; }
 
  private:
@@ -125,6 +126,20 @@ TEST(TrtllmEvents, ContentBesidesTokensIsNotPromised) {
       {EventOf(0, StoredOf(nullptr, {item})), EventOf(1, StoredOf(nullptr, {prompt_tuned}))}));
   EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 0);
   EXPECT_EQ(worker.Reusable(Tokens(21, 4)), 0);
+}
+
+TEST(TrtllmEvents, BlocksWithOtherContentDoNotMakeNamesAmbiguous) {
+  TrtllmWorker worker;
+  Json events = Json::array();
+  for (uint64_t hash : {1, 2}) {
+    Json item = BlockOf(hash, Tokens(1, 4));
+    item["mm_keys"] = {{{"type", "mm_key"}, {"hash", std::to_string(hash)}, {"start_offset", 0}}};
+    events.push_back(EventOf(static_cast<int64_t>(hash) - 1, StoredOf(nullptr, {item})));
+  }
+  worker.Take(events);
+  EXPECT_EQ(worker.index_counters().ambiguous, 0u);
+  EXPECT_EQ(worker.index_counters().unnamed_gpu, 0u);
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 0);
 }
 
 TEST(TrtllmEvents, APartialBlockIsLeftOut) {
