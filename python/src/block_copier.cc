@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -268,7 +269,7 @@ class Copier {
       TransferGroupConfig config;
       config.blocks_per_chunk = static_cast<uint32_t>(options.blocks_per_chunk);
       for (const py::handle item : group) {
-        const std::string argument = "groups[" + std::to_string(configs.size()) + "][" +
+        const std::string argument = "groups[" + std::to_string(block_bytes_.size()) + "][" +
                                      std::to_string(config.layout.parts.size()) + "]";
         tensors_.push_back(TensorOf(item, cuda_, argument));
         const Tensor& tensor = tensors_.back();
@@ -278,15 +279,21 @@ class Copier {
         config.layout.num_blocks = tensor.num_blocks;
         config.layout.parts.push_back(tensor.part);
       }
+      if (config.layout.parts.empty()) {
+        engine_groups_.emplace_back();
+        block_bytes_.push_back(0);
+        continue;
+      }
       Check(ValidateLayout(config.layout));
       const auto block_bytes = static_cast<int64_t>(config.layout.block_bytes());
       if (block_bytes > kMaxChunkBytes / options.blocks_per_chunk) {
         ThrowInvalid("blocks_per_chunk: a chunk has more than 1 TiB");
       }
+      engine_groups_.emplace_back(static_cast<uint32_t>(configs.size()));
       block_bytes_.push_back(block_bytes);
       configs.push_back(std::move(config));
     }
-    if (configs.empty()) ThrowInvalid("groups: must not be empty");
+    if (configs.empty()) ThrowInvalid("groups: no group has tensors");
     return Take(WithoutGil([&] { return MakeEngine(std::move(configs), options); }));
   }
 
@@ -320,15 +327,17 @@ class Copier {
       const int64_t size = sizes[group];
       if (size == 0) continue;
       const int64_t first = firsts[group] % blocks_per_chunk_;
-      const int64_t per_chunk =
-          (block_bytes_[group] * blocks_per_chunk_ + slot_bytes_ - 1) / slot_bytes_;
+      const int64_t per_chunk = std::max<int64_t>(
+          1, (block_bytes_[group] * blocks_per_chunk_ + slot_bytes_ - 1) / slot_bytes_);
       if (size > std::ssize(blocks))
         ThrowInvalid("group_sizes: the sum exceeds the number of blocks");
       const int64_t chunks = (first + size + blocks_per_chunk_ - 1) / blocks_per_chunk_;
       if (chunks > std::ssize(slots) / per_chunk) ThrowInvalid("slots: there are too few slots");
       const auto count = static_cast<size_t>(chunks * per_chunk);
-      lists.groups.push_back({GroupIdx(static_cast<uint32_t>(group)), static_cast<uint32_t>(first),
-                              blocks.first(static_cast<size_t>(size)), slots.first(count)});
+      if (engine_groups_[group]) {
+        lists.groups.push_back({*engine_groups_[group], static_cast<uint32_t>(first),
+                                blocks.first(static_cast<size_t>(size)), slots.first(count)});
+      }
       blocks = blocks.subspan(static_cast<size_t>(size));
       slots = slots.subspan(count);
     }
@@ -337,8 +346,10 @@ class Copier {
     }
   }
 
-  std::vector<Tensor> tensors_;  // destroyed after engine_, which uses their memory
-  std::vector<int64_t> block_bytes_;
+  std::vector<Tensor> tensors_;       // destroyed after engine_, which uses their memory
+  std::vector<int64_t> block_bytes_;  // by group
+  // The numbers of the groups in the engine; nullopt: the group has no tensors.
+  std::vector<std::optional<GroupIdx>> engine_groups_;
   const int64_t blocks_per_chunk_;
   const int64_t slot_bytes_;
   bool cuda_ = false;
@@ -349,7 +360,9 @@ constexpr char kBlockCopierDoc[] =
     R"(Copies KV blocks between tensors of the engine and host memory that this object owns.
 
 groups: by KV-cache group, the tensors of its layers: two dimensions (num_blocks, bytes), elements
-of 1 byte, contiguous rows. An item is a tensor, or (tensor, bytes of a row that are copied).
+of 1 byte, contiguous rows. An item is a tensor, or (tensor, bytes of a row that are copied). A
+group without tensors is allowed, because a pipeline stage may have no layer of a group: its blocks
+are not copied, and each of its chunks takes one slot.
 backend "host": the tensors are writable buffers, for example numpy arrays. backend "cuda": they
 have __cuda_array_interface__, and the host memory is pinned. The object keeps the tensors.
 num_slots, slot_bytes: the host memory. A chunk of a group has blocks_per_chunk blocks, and takes

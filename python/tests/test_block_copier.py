@@ -131,6 +131,20 @@ def test_a_block_keeps_its_place_in_a_chunk():
     assert (source[:7] == 0).all()
 
 
+def test_a_group_without_tensors_takes_slots_only():
+    array = tensor()
+    before = array.copy()
+    copier = create([[], [array], []], slot_bytes=2 * SLOT, blocks_per_chunk=2)
+    # Blocks 1 and 2 are in two chunks of group 0, blocks 3 and 4 in one of group 1, and block 5 in one of group 2.
+    assert run(copier, 1, True, [1, 2, 3, 4, 5], [2, 2, 1], [1, 0, 0], [5, 6, 7, 3]) is None
+    array[:] = 0
+    assert run(copier, 2, False, [6, 7], [0, 2, 0], [0, 0, 0], [7]) is None
+    assert (array[6:] == before[3:5]).all() and not array[:6].any()
+    assert run(copier, 3, True, [1], [1, 0, 0], [0, 0, 0], [2]) is None
+    with pytest.raises(kvcast.InvalidArgumentError, match="no group has tensors"):
+        create([[], []])
+
+
 def test_the_null_block_is_not_copied():
     source = tensor()
     copier = create([[source]])
@@ -263,7 +277,7 @@ READ_ONLY.flags.writeable = False
 HUGE = np.lib.stride_tricks.as_strided(A, (1, 2**41), (2**41, 1))  # a row without memory
 INVALID = kvcast.InvalidArgumentError
 MAKE = [
-    (lambda: create([]), INVALID), (lambda: create([[]]), INVALID), (lambda: create([[A], []]), INVALID),
+    (lambda: create([]), INVALID), (lambda: create([[]]), INVALID), (lambda: create([[], []]), INVALID),
     (lambda: create(5), TypeError), (lambda: create([5]), TypeError), (lambda: create([[5]]), TypeError),
     (lambda: create([[None]]), TypeError), (lambda: create("x"), TypeError), (lambda: create([["x"]]), TypeError),
     (lambda: create({"a": [A]}), TypeError), (lambda: create([A]), INVALID), (lambda: create([[[A, 3]]]), TypeError),

@@ -594,6 +594,20 @@ def cpu_chunks(vllm, *chunks):
     return vllm.common.CPULoadStoreSpec(chunks)
 
 
+def test_a_pipeline_stage_may_have_no_layer_of_a_group(vllm):
+    array = bytes_of(12, 40, 1)
+    before = array.copy()
+    spec = spec_of(kvcast_copies="host", block_bytes=64, blocks_per_chunk=2)
+    worker = spec.get_worker(caches_of(vllm, [array], [[], [(0, 40)]]))
+    assert worker.submit_store(1, gpu_blocks(vllm, [1, 2, 3, 4], [2, 2], [1, 0]), cpu_chunks(vllm, 5, 6, 7)) is True
+    worker.wait({1})
+    array[:] = 0
+    assert worker.submit_load(2, cpu_chunks(vllm, 7), gpu_blocks(vllm, [8, 9], [0, 2], [0, 0])) is True
+    worker.wait({2})
+    assert [result.success for result in worker.get_finished()] == [True, True]
+    assert (array[8:10] == before[3:5]).all()
+
+
 def test_the_worker_copies_the_bytes_of_all_groups(vllm):
     """Two groups share a tensor. A chunk has two blocks, and some jobs copy only one block of a chunk."""
     arrays = [bytes_of(12, 40, 1), bytes_of(12, 24, 2)]
