@@ -102,6 +102,14 @@ TEST_P(VoidBlocks, SlotsOfAHashAreForgotten) {
   EXPECT_FALSE(map_.has_twins()) << "a walk by hash is slower if a hash has two slots";
 }
 
+// The destructor of the arena ends the process if an object of the map is left.
+TEST_P(VoidBlocks, TheDestructorFreesRunsThatAreNotTidied) {
+  AddAndLose(kHash, kContent);
+  AddAndLose(kHash, kContent + 1);
+  for (const HolderId holder : closing_) holder_table_.Close(holder);
+  map_.Publish();
+}
+
 TEST_P(VoidBlocks, RunsThatBeginWithAContentAreForgotten) {
   for (uint64_t i = 0; i < kRounds; ++i) {
     AddAndLose(kHash + i, kContent);
