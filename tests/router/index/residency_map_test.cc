@@ -200,19 +200,6 @@ TEST_F(ResidencyMapTest, ReadersSeeABatchWhenItIsPublished) {
   EXPECT_EQ(Walked(chain, true).size(), 60u);
 }
 
-TEST_F(ResidencyMapTest, TheDestructorFreesEmptyRunsThatAreNotTidied) {
-  const HolderId holder = Open();
-  for (const auto form :
-       {BlockHash::Form::kUnsigned, BlockHash::Form::kNegative, BlockHash::Form::kBytes}) {
-    const auto chain = ChainOf(form, 1, 10);
-    Add(holder, chain);
-    Remove(holder, chain);
-  }
-  map.Publish();
-  EXPECT_GT(arena.bytes(), 0u);
-  // The destructor of `arena` ends the process if an object of the map is left.
-}
-
 // The versions of the workers may be freed before the map.
 TEST(ResidencyMap, TheDestructorMovesNoBlocks) {
   SlabArena arena;

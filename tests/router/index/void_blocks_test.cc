@@ -105,7 +105,8 @@ TEST_P(VoidBlocks, SlotsOfAHashAreForgotten) {
 // The destructor of the arena ends the process if an object of the map is left.
 TEST_P(VoidBlocks, TheDestructorFreesRunsThatAreNotTidied) {
   AddAndLose(kHash, kContent);
-  AddAndLose(kHash, kContent + 1);
+  AddAndLose(kHash, kContent + 1);      // removes the slot of the first block
+  AddAndLose(kHash + 1, kContent + 1);  // retires the run of the second block
   for (const HolderId holder : closing_) holder_table_.Close(holder);
   map_.Publish();
 }
