@@ -151,8 +151,7 @@ Status RouterService::Impl::Follow(const RouterOptions& options) {
   Relay* const relay = core_.relay.get();
   observer.on_applied = [this, request_router, relay, also = options.on_applied](
                             const FleetWorker& worker, const AppliedBatch& applied) {
-    const auto content_of = [&](const BlockHash& h) { return core_.index.ContentOf(worker.id, h); };
-    request_router->OnBatch(worker.id, applied.batch, content_of);
+    request_router->OnBatch(worker.id, applied.batch);
     core_.observations.Note(worker, applied);
     if (relay != nullptr && !IsRelayedAsItIs(worker.config)) RelayDecoded(*relay, worker, applied);
     if (also) also(worker, applied);

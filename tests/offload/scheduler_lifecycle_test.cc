@@ -194,25 +194,27 @@ TEST(Lifecycle, AResetFlushesRunningJobsAndStartsFromTheBeginning) {
   EXPECT_EQ(engine.scheduler().manager().num_chunks(), 0);
 }
 
+// Starts a load of the request, and resets the scheduler. Returns the load.
+OffloadJobId ResetDuringALoad(TestEngine& engine, TestRequest& request) {
+  EXPECT_EQ(engine.Match(request), 12);
+  EXPECT_TRUE(engine.Load(request, 12).ok());
+  const OffloadJobId load = engine.Step().loads.at(0).id;
+  EXPECT_TRUE(engine.scheduler().Reset().ok());
+  return load;
+}
+
 TEST(Lifecycle, ARequestKeepsTheBlocksOfALoadThatRunsDuringAReset) {
   TestEngine engine(Config({Full()}));
   TestRequest& request = engine.AddCopy(engine.Stored(engine.Add(13)));
-  ASSERT_EQ(engine.Match(request), 12);
-  ASSERT_TRUE(engine.Load(request, 12).ok());
-  const OffloadJobId load = engine.Step().loads.at(0).id;
-  ASSERT_TRUE(engine.scheduler().Reset().ok());
+  const OffloadJobId load = ResetDuringALoad(engine, request);
   EXPECT_TRUE(engine.Finish(request)) << "the load still writes the blocks";
   EXPECT_THAT(engine.Acknowledge(load).loaded, ElementsAre(request.id));
 }
 
 TEST(Lifecycle, ALoadThatRunsDuringAResetMayFail) {
   TestEngine engine(Config({Full()}));
-  TestRequest& stored = engine.Stored(engine.Add(13));
-  TestRequest& request = engine.AddCopy(stored);
-  ASSERT_EQ(engine.Match(request), 12);
-  ASSERT_TRUE(engine.Load(request, 12).ok());
-  const OffloadJobId load = engine.Step().loads.at(0).id;
-  ASSERT_TRUE(engine.scheduler().Reset().ok());
+  TestRequest& request = engine.AddCopy(engine.Stored(engine.Add(13)));
+  const OffloadJobId load = ResetDuringALoad(engine, request);
   EXPECT_THAT(engine.Acknowledge(load, 1, /*success=*/false).failed, ElementsAre(request.id));
   EXPECT_EQ(engine.scheduler().TakeStats().failed_loads, 1);
   engine.calls.Take();

@@ -66,8 +66,8 @@ enum class SourceState : uint8_t {
   // these batches, and holds back live batches.
   kGap,
   // The state may be wrong. With KVX1, the subscriber will verify or replace it. Without KVX1, a
-  // state that lacks events (kBadEvents) stays kSuspect until a reset, or
-  // until a batch empties it (BatchResult::kEmptied).
+  // state that lacks events (kBadEvents) stays kSuspect until a reset, or until a batch empties it
+  // (BatchResult::kEmptied).
   kSuspect,
   // Earlier data is missing, for example after a reset or a late join. The data since then is
   // correct.

@@ -385,7 +385,7 @@ void RequestRouter::SetQueue(WorkerId worker, int64_t queued_requests) {
 }
 
 // Releases the mutex after each kNamesAtOnce names, because decisions wait for the mutex.
-void RequestRouter::OnBatch(WorkerId worker, const EventBatch& batch, const ContentOf& content_of) {
+void RequestRouter::OnBatch(WorkerId worker, const EventBatch& batch) {
   constexpr size_t kNamesAtOnce = 1024;
   std::vector<PrefixName> names;
   // False: nothing is expected on the worker.
@@ -405,9 +405,7 @@ void RequestRouter::OnBatch(WorkerId worker, const EventBatch& batch, const Cont
     if (stored == nullptr || TierOf(stored->medium) != Tier::kGpu) continue;
     for (const BlockHash& hash : stored->block_hashes) {
       names.push_back(PrefixNameOf(hash));
-      const ContentKey content = content_of ? content_of(hash) : kUnnamed;
-      if (content != kUnnamed) names.push_back(content);
-      if (names.size() >= kNamesAtOnce && !confirm(/*cleared=*/false)) return;
+      if (names.size() == kNamesAtOnce && !confirm(/*cleared=*/false)) return;
     }
   }
   confirm(/*cleared=*/false);

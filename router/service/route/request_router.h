@@ -172,10 +172,9 @@ class RequestRouter {
   Result<Admission> Admit(const std::string& request_id, int64_t reused_tokens);
   void SetQueue(WorkerId worker, int64_t queued_requests);
 
-  // Must be called after the index has applied the batch. `content_of`: the content key of a block
-  // of the worker; kUnnamed: not known. Without it, only prefixes that hashes name are confirmed.
-  using ContentOf = std::function<ContentKey(const BlockHash&)>;
-  void OnBatch(WorkerId worker, const EventBatch& batch, const ContentOf& content_of = {});
+  // Confirms only expected prefixes that hashes name. A prefix that content names is expected until
+  // its time ends.
+  void OnBatch(WorkerId worker, const EventBatch& batch);
   // Call if the engine restarted, or if its blocks were dropped or replaced by a snapshot.
   void OnReset(WorkerId worker);
   void OnRemoved(WorkerId worker);

@@ -208,7 +208,7 @@ TEST_F(AccessServiceTest, ClientsRegisterSourcesOfTheNetworksOnly) {
   EXPECT_EQ(Register("w", "http://10.0.0.1/kv_cache_events", trtllm), 400);
   EXPECT_EQ(Register("w", "http://localhost/kv_cache_events", trtllm), 400);
   Json bound = trtllm;
-  bound["bind"] = true;  // the router polls the URL all the same
+  bound["bind"] = true;  // the router polls the URL in any case
   EXPECT_EQ(Register("w", "http://10.0.0.1/kv_cache_events", bound), 400);
   EXPECT_EQ(Register("push", "push", trtllm), 201);
   EXPECT_EQ(Register("v4", "tcp://127.0.0.2:9"), 201);

@@ -38,7 +38,6 @@ using kvcast::testing::DenseStore;
 using kvcast::testing::EngineScheme;
 using kvcast::testing::Full;
 using kvcast::testing::Registered;
-using kvcast::testing::Remove;
 using kvcast::testing::SchemeTokens;
 using kvcast::testing::StoreFull;
 using kvcast::testing::StoreWindow;
@@ -167,43 +166,6 @@ TEST_F(RouterServiceTest, ExpectedPrefixesNeverEnterTheExactAnswer) {
   EXPECT_GT(again.at("speculative_tokens"), 32);
   EXPECT_EQ(again.at("reusable_tokens"), 32);
   EXPECT_EQ(Ask(prompt)[0].at("reusable_tokens"), 32);
-}
-
-// The store confirms the expected prefix. After the remove, nothing is expected any more.
-TEST_F(RouterServiceTest, AStoreWithTokensEndsTheExpectation) {
-  const auto publisher = StartPublisher();
-  RouterOptions options;
-  options.sources = {RegistrationFor("engine", *publisher)};
-  options.routing.speculative.lifetime_ms = 600'000;
-  service = RouterService::Start(options).value();
-  const std::vector<BlockHash> chain = ChainOf(PromptOf(96));
-  const auto store = [&](size_t first, size_t last) {
-    BlockStored event = StoreFull({chain.begin() + static_cast<ptrdiff_t>(first),
-                                   chain.begin() + static_cast<ptrdiff_t>(last)},
-                                  0);
-    const std::vector<TokenId> tokens = PromptOf(96);
-    event.token_ids.emplace(tokens.begin() + static_cast<ptrdiff_t>(16 * first),
-                            tokens.begin() + static_cast<ptrdiff_t>(16 * last));
-    if (first > 0) event.parent_block_hash = chain[first - 1];
-    return event;
-  };
-  ASSERT_TRUE(publisher->Publish(Batch(store(0, 2))).ok());
-  const Json prompt = {{"tokens", PromptOf(100)}};
-  AskUntil(prompt, [](const Json& answer) { return HasApplied(answer.at(0), 1); });
-  const auto expected = [&](bool book) {
-    Json request = prompt;
-    request["book"] = book;
-    const auto reply = Client().Post("/v1/route", request.dump(), "application/json");
-    EXPECT_TRUE(reply && reply->status == 200);
-    return Json::parse(reply->body).at("candidates").at(0).at("speculative_tokens").get<int64_t>();
-  };
-  EXPECT_EQ(expected(/*book=*/true), 0);
-  EXPECT_GT(expected(/*book=*/false), 32);
-  ASSERT_TRUE(publisher->Publish(Batch(store(2, 6))).ok());
-  AskUntil(prompt, [](const Json& answer) { return HasApplied(answer.at(0), 2); });
-  ASSERT_TRUE(publisher->Publish(Batch(Remove({chain[2], chain[3], chain[4], chain[5]}, 0))).ok());
-  AskUntil(prompt, [](const Json& answer) { return HasApplied(answer.at(0), 3); });
-  EXPECT_EQ(expected(/*book=*/false), 0);
 }
 
 TEST_F(RouterServiceTest, WorkersAreFollowedSideBySide) {
